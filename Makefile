@@ -68,14 +68,14 @@ budgets: $(READY)  ## lower the budgets that can be lower now
 
 check: lint test test-long  ## lint and all tests; CI runs a third of the long ones (three quarters of an hour)
 
-bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb (an hour and a half; 50 minutes for one)
+bench: $(READY)  ## every store and every peer; writes docs/benchmarks.md, or that of STORE=sqlite, cassandra, mongodb, postgresql (an hour and a half; 50 minutes for one)
 	tools/bench/run $(if $(STORE),--store $(STORE)) $(ARGS)
 
 bench-quick: $(READY)  ## the same, smaller (15 minutes); ARGS=--asked for what is asked alone (5 minutes)
 	tools/bench/run --quick $(if $(STORE),--store $(STORE)) $(ARGS)
 
 bench-features: $(READY)  ## what each feature costs beside a plain message, on every store; writes docs/benchmarks-features.md (15 minutes)
-	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python -m tools.bench.features --page docs/benchmarks-features.md $(ARGS)
+	$(BIN)/python tools/servers/mongodb.py run -- $(BIN)/python tools/servers/cassandra.py run -- $(BIN)/python tools/servers/postgresql.py run -- $(BIN)/python -m tools.bench.features --page docs/benchmarks-features.md $(ARGS)
 
 bench-tasks: $(READY)  ## tasks beside Celery, Dramatiq and huey on Redis, and shardq on MongoDB; ARGS='--tasks 5000 --rounds 3' (10 minutes)
 	$(PYTHON) -m venv build/bench-tasks

@@ -100,7 +100,7 @@ class Consumer(Closing):
         self._codec = codec
         self._engines = _Engines(self._engine_of)
         self._receiving.on_change.append(self._engines.clear)
-        self._names = ", ".join(map(repr, self._receiving.names if following is None else following.texts))
+        self._given = tuple(self._receiving.queues) if following is None else following.texts
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = forks.count
@@ -218,11 +218,12 @@ class Consumer(Closing):
         self._closed = True
 
     def _check_open(self) -> None:
+        names = ", ".join(map(repr, self._given))
         if self._closing:
-            raise Closed(f"this consumer of queue {self._names} is closed: make another one")
+            raise Closed(f"this consumer of queue {names} is closed: make another one")
         if self._generation != forks.count:
             raise Closed(
-                f"this consumer of queue {self._names} belongs to the parent process: "
+                f"this consumer of queue {names} belongs to the parent process: "
                 "make another one in this process"
             )
         self._context.retry.check_open()
@@ -234,7 +235,7 @@ class Consumer(Closing):
             check_number("wait", wait, 0.0, LONGEST_WAIT)
         if self._closing or self._generation != forks.count or self._context.retry.closed:
             self._check_open()
-        if self._keepers is not None:
+        if self._keepers is not None and self._receiving.counts:  # else a thread settles, and repeats that
             self._keepers.let_go()
         held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait, finish=finish)
         if self._keepers is not None:
@@ -254,8 +255,7 @@ class Consumer(Closing):
 
     def _make_keeper(self, queue: str) -> LeaseKeeper:
         claims = self._receiving.claims(queue)
-        engine = SettleEngine(claims.context, self._codec)
-        return LeaseKeeper(engine, self._context.retry, lambda: claims.known_lease)
+        return LeaseKeeper(self._engine_of(queue), self._context.retry, lambda: claims.known_lease)
 
     def _give_back(self, held: Sequence[HeldSlice]) -> None:
         self._engines[held[0].shard.queue].give_back([piece.select() for piece in held])

@@ -35,6 +35,7 @@ class HookCall(msgspec.Struct, kw_only=True, eq=False):
 
     operation: str
     queue: str
+    """Of a receive that found nothing: the first queue or pattern of the consumer."""
     messages: Sequence[Message] = ()
     """Those that are processed or settled; of a receive those that were received, at its end."""
     batch: bool = False

@@ -64,7 +64,7 @@ class ObservedConsumer(Consumer):
         assert hooks is not None
         held: Sequence[HeldSlice] = ()
         pause: NothingYet | None = None
-        call = HookCall(operation="receive", queue=self._context.name, batch=limit > 1)
+        call = HookCall(operation="receive", queue=self._given[0], batch=limit > 1)
         with hooks.around(call):
             try:
                 held = super()._receive(limit, wait, finish=finish)

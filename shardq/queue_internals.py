@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
     "at_last_delivery",
+    "chains_of",
     "consumer_of",
     "count_deliveries",
     "found_in",
@@ -150,6 +151,22 @@ def _alone(batch: Batch, held: HeldSlice, place: int, message: Message) -> Batch
     return part
 
 
+class _InLane(Protocol):
+    @property
+    def lane(self) -> str | None: ...
+
+
+M = TypeVar("M", bound=_InLane)
+
+
+def chains_of(messages: Iterable[M]) -> list[list[M]]:
+    """Divide messages: those of a group in their order, and each of the others alone."""
+    chains: dict[object, list[M]] = {}
+    for place, message in enumerate(messages):
+        chains.setdefault(place if message.lane is None else message.lane, []).append(message)
+    return list(chains.values())
+
+
 def at_last_delivery(batch: Batch) -> Message | None:
     """Return the first message that becomes a dead letter if its holder dies; None if there is none, as usual.
 
@@ -171,7 +188,10 @@ def without_next_claim(batch: Batch) -> Batch:
 
 
 def receive_uncounted(consumer: Consumer, limit: int, wait: float) -> Batch:
-    """Receive as :meth:`Consumer.receive` does. No delivery counts before :func:`count_deliveries`."""
+    """Receive as :meth:`Consumer.receive` does, beside a thread that settles what was received before.
+
+    No delivery counts before :func:`count_deliveries`. Leases of messages that could not be settled are still extended.
+    """
     with consumer._receiving.uncounted():
         return consumer.receive(limit, wait=wait)
 

@@ -273,8 +273,14 @@ def _check(name: str, value: Any) -> None:
         if not isinstance(value, bool):
             raise InvalidSetting(f"{name}={shown(value)} is {kind_of(value)}: give True or False")
     else:
+        check_setting_name(name)
+
+
+def check_setting_name(name: str) -> None:
+    """Raise InvalidSetting for what is no setting of a queue."""
+    if name not in QueueSettings.__struct_fields__:
         known = ", ".join(QueueSettings.__struct_fields__)
-        raise InvalidSetting(f"{name!r} is no setting of a queue: use one of {known}")
+        raise InvalidSetting(f"{shown(name)} is no setting of a queue: use one of {known}")
 
 
 def _check_queue(name: str, value: object) -> None:

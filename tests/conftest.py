@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 LONG = {
-    "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
+    "backups", "bench", "cassandra", "crash", "demo", "faults", "kills", "model", "mongodb", "soak",
 }  # fmt: skip
 """Folders of tests that take seconds each, or are about one store's own code."""
 
@@ -53,6 +53,7 @@ REPEATED = {
     "test_contended_unique_keys.py",
     "test_copies.py",
     "test_cost_of_groups.py",
+    "test_every_page_in_a_browser.py",
     "test_faults.py",
     "test_features_together.py",
     "test_forged_tasks.py",

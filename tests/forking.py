@@ -13,13 +13,12 @@ from typing import Any
 
 from shardq.base.waits import Turn
 
-__all__ = ["all_held", "forked", "locks_of", "start"]
+__all__ = ["all_held", "ended_by", "forked", "locks_of", "start", "was_killed"]
 
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _TAKEN_BEFORE_A_FORK = "shardq.storage.sqlite"  # by the store itself, which waits until they are free
 
-
-LONG = 60  # seconds, after which a child is taken to hang
+LONG = 120  # seconds, after which a child is taken to hang
 
 
 def start(do: Callable[[], object]) -> int:
@@ -37,6 +36,18 @@ def start(do: Callable[[], object]) -> int:
             traceback.print_exc()
             os._exit(1)
     return child
+
+
+def ended_by(child: int) -> int:
+    """Wait for the end of a child; return its exit code, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def was_killed(child: int) -> bool:
+    """Wait for the end of a child; return False when it had done its work. Fails when it could not do it."""
+    ended = ended_by(child)
+    assert ended in (0, -signal.SIGKILL), f"the child ended with {ended}"
+    return ended != 0
 
 
 def forked(do: Callable[[], str]) -> str:

@@ -11,10 +11,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -37,12 +38,21 @@ def worker() -> str:
 
 
 @contextmanager
-def local_server(name: str, *options: str) -> Iterator[tuple[str, Path]]:
-    """Servers on this computer that are stopped at the end: their URL, and the folder that holds one for each."""
+def local_server(
+    name: str, *options: str, restore: Callable[[Path], object] | None = None
+) -> Iterator[tuple[str, Path]]:
+    """Servers on this computer that are stopped at the end: their URL, and the folder that holds one for each.
+
+    ``restore`` is called with the folder before they start, and puts data of other servers there.
+    """
     with tempfile.TemporaryDirectory(prefix=f"shardq-{name}-") as folder:
+        if restore is not None:
+            restore(Path(folder))
         started = _run(name, "start", Path(folder), *options)
+        if started.returncode and restore is not None:
+            pytest.fail(started.stderr)
         if started.returncode:
-            _do_without(f"no {name} could be started: {started.stderr.strip()}")
+            do_without(f"no {name} could be started: {started.stderr.strip()}")
         try:
             yield started.stdout.strip(), Path(folder)
         finally:
@@ -74,7 +84,7 @@ def lasting_server(name: str, *options: str, among: str = "all") -> str:
             answer.write_text(started.stdout if started.returncode == 0 else f"!{started.stderr}")
     said = answer.read_text().strip()
     if said.startswith("!"):
-        _do_without(f"no {name} could be started: {said[1:].strip()}")
+        do_without(f"no {name} could be started: {said[1:].strip()}")
     return said
 
 
@@ -99,7 +109,8 @@ def _run(name: str, action: str, folder: Path, *options: str) -> subprocess.Comp
     return subprocess.run(tool, capture_output=True, text=True, check=False)
 
 
-def _do_without(missing: str) -> None:
+def do_without(missing: str) -> NoReturn:
+    """Skip a test that lacks something on this machine. In CI it fails."""
     if os.environ.get("CI"):
         pytest.fail(missing, pytrace=False)
     pytest.skip(missing)

@@ -1,14 +1,15 @@
-"""Processes of tests, which end with them."""
+"""Processes of tests, which end with them, and waits for what others do."""
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["running"]
+__all__ = ["eventually", "running"]
 
 
 @contextmanager
@@ -27,3 +28,11 @@ def running(command: Sequence[str | Path], **options: Any) -> Iterator[subproces
             if pipe is not None:
                 with suppress(BrokenPipeError):  # what was written to it is not read any more
                     pipe.close()
+
+
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+    """Wait until a condition holds; return False when it does not within the time."""
+    until = time.monotonic() + seconds
+    while not (met := bool(condition())) and time.monotonic() < until:
+        time.sleep(0.01)
+    return met

@@ -5,6 +5,7 @@ from __future__ import annotations
 from shardq.aio.client import Client, connect
 from shardq.aio.consumer import Consumer
 from shardq.aio.message import Batch, BodyReader, Message
+from shardq.aio.patterns import QueuePattern
 from shardq.aio.queue import Producer, Queue
 from shardq.aio.semaphore import Permit, Semaphore
 from shardq.aio.work import work
@@ -18,6 +19,7 @@ __all__ = [
     "Permit",
     "Producer",
     "Queue",
+    "QueuePattern",
     "Semaphore",
     "connect",
     "work",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import shardq.client
 from shardq.aio.consumer import Consumer
+from shardq.aio.patterns import QueuePattern
 from shardq.aio.queue import Queue
 from shardq.aio.semaphore import Semaphore
 from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited, carried_out, in_loop
@@ -85,6 +86,10 @@ class Client(Wraps[shardq.client.Client]):
     async def queue(self, name: str) -> Queue:
         """Return an existing queue. Raises InvalidName or QueueNotFound."""
         return Queue(await self._threads.run(self._sync.queue, name), self._threads)
+
+    def pattern(self, pattern: str) -> QueuePattern:
+        """Return the queues whose names match a pattern, as :meth:`shardq.Client.pattern` does. Raises InvalidName."""
+        return QueuePattern(self._sync.pattern(pattern), self._threads)
 
     async def consumer(
         self,

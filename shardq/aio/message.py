@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import shardq.batch
@@ -16,8 +16,9 @@ from shardq.aio.threads import Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import Headers
 from shardq.errors import LeaseLost
+from shardq.hooks import HookCall, Hooks
 
-__all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of"]
+__all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of", "observed_coroutine"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -185,3 +186,24 @@ class BodyReader(Wraps[Any]):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while part := await self.read(1_048_576):
             yield part
+
+
+def observed_coroutine(hooks: Hooks | None, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return an async handler of messages, or of batches, with hooks around it; the same one where there are none."""
+    if hooks is None:
+        return handler
+
+    @wraps(handler)
+    async def await_handler(given: Message | Batch) -> object:
+        messages = [_of(each) for each in (given if isinstance(given, Batch) else [given])]
+        call = HookCall(
+            operation="process",
+            queue=messages[0].queue,
+            messages=messages,
+            batch=isinstance(given, Batch),
+        )
+        with hooks.around(call):
+            call.result = await handler(given)
+        return call.result
+
+    return await_handler

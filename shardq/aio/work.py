@@ -9,17 +9,18 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
 
 from shardq.aio.consumer import Consumer
-from shardq.aio.message import Batch, Message
+from shardq.aio.message import Batch, Message, observed_coroutine
+from shardq.aio.patterns import QueuePattern, working_consumer
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
+from shardq.base.texts import described
 from shardq.codec import BYTES, Codec
 from shardq.consumer import MAX_BATCH
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.hooks import HookCall
 from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
-from shardq.queue_internals import observer_of
-from shardq.settings import check_number
+from shardq.queue_internals import chains_of, observer_of, queue_of
+from shardq.settings import QueueSettings, check_number
 
 __all__ = ["Handler", "work"]
 
@@ -36,7 +37,7 @@ _KINDS = {Discard: "discarded", Snooze: "snoozed"}  # others are failures
 
 
 async def work(
-    queue: Queue,
+    queue: Queue | QueuePattern,
     handler: Handler,
     *,
     concurrency: int = 100,
@@ -49,6 +50,7 @@ async def work(
 ) -> int:
     """Run ``handler`` for each message of a queue, up to ``concurrency`` at a time; returns how many it has finished.
 
+    The queue may be a pattern, :meth:`shardq.aio.Client.pattern`: all queues that match, as they come and go.
     A message is acked when its handler returns. When the handler raises, the message is released, to be delivered
     again after the queue's ``retry_delay``, which doubles with each delivery. At its last delivery it becomes a dead
     letter. The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`,
@@ -80,17 +82,18 @@ async def work(
     check_number("prefetch", ahead, 0, MAX_BATCH - _MOST, whole=True)
     if wait is not None:
         check_number("wait", wait, 0.0, _LOOK)
-    consumer = queue.consumer(codec=codec, name=name, visibility_timeout=visibility_timeout, keep_leases=True)
+    consumer = await working_consumer(queue, codec=codec, name=name, visibility_timeout=visibility_timeout)
     async with consumer:
         return await _Work(queue, consumer, handler, concurrency, ahead).run(wait, stop)
 
 
 class _Work:
     def __init__(
-        self, queue: Queue, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
+        self, queue: Queue | QueuePattern, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
-        self._queue, self._consumer, self._handler = queue, consumer, handler
-        self._hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
+        self._queue, self._consumer = queue, consumer
+        hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
+        self._handler = observed_coroutine(hooks, handler)
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
@@ -173,7 +176,7 @@ class _Work:
     def _begin(self, batch: Batch) -> None:
         self._claimed += len(batch)
         self._unsettled += len(batch)
-        for chain in _chains(batch):
+        for chain in chains_of(batch):
             task = asyncio.ensure_future(self._work(chain))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -241,12 +244,12 @@ class _Work:
         outcome = await self._ending(message)
         if self._observer is not None:
             kind = "worked" if outcome is None else _KINDS.get(type(outcome), "failed")
-            self._observer.handled(self._queue.name, {kind: 1}, [time.perf_counter() - began])
+            self._observer.handled(message.queue, {kind: 1}, [time.perf_counter() - began])
         return outcome
 
     async def _ending(self, message: Message) -> Outcome | None:
         try:
-            returned = await self._handled(message)
+            returned = await self._handler(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
@@ -258,18 +261,9 @@ class _Work:
             raise
         except BaseException as error:
             _log.exception("message %s failed", message.id)
-            return Retry(reason=f"{type(error).__name__}: {error}"[:_LONGEST_REASON])
+            return Retry(reason=described(error)[:_LONGEST_REASON])
         check_returned(self._handler, returned)
         return returned if isinstance(returned, Outcome) else None
-
-    async def _handled(self, message: Message) -> object:
-        hooks, sync = self._hooks, message._sync  # noqa: SLF001 - of its own package
-        if hooks is None:
-            return await self._handler(message)
-        call = HookCall(operation="process", queue=sync.queue, messages=[sync])
-        with hooks.around(call):
-            call.result = await self._handler(message)
-        return call.result
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:
@@ -295,9 +289,12 @@ class _Work:
     async def _delay(self, message: Message, ending: Retry) -> float:
         after = ending.after
         if after is None:
-            settings = await self._queue.settings()
+            settings = await self._consumer._run(self._settings_of, message.queue)  # noqa: SLF001 - of its own package
             after = Backoff(settings.retry_delay, settings.max_retry_delay)
         return after.delay(message.deliveries) if isinstance(after, Backoff) else after
+
+    def _settings_of(self, queue: str) -> QueueSettings:
+        return queue_of(self._consumer._sync, queue).settings  # noqa: SLF001 - of its own package
 
     async def _release(self, messages: Iterable[Message]) -> None:
         for message in messages:
@@ -306,15 +303,3 @@ class _Work:
                     await message.release(count=False)
             except ShardqError as error:
                 _log.warning("message %s was not released: %s", message.id, error)
-
-
-def _chains(batch: Batch) -> list[list[Message]]:
-    """Divide the messages of a batch: those of a group in their order, and each of the others alone."""
-    groups: dict[str, list[Message]] = {}
-    alone: list[list[Message]] = []
-    for message in batch:
-        if message.lane is None:
-            alone.append([message])
-        else:
-            groups.setdefault(message.lane, []).append(message)
-    return [*groups.values(), *alone]

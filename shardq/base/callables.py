@@ -15,7 +15,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any
 
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidSetting
 
 __all__ = ["check_has_run", "check_runs", "function_named", "is_async", "loading"]
@@ -52,9 +52,7 @@ def loading(what: str, name: str) -> Iterator[None]:
             told = " (in {}, line {})".format(*steps[-1])
         elif isinstance(error, ImportError | TypeError):
             told = ": name a module as it is imported from this folder, such as 'shop' for shop.py"
-        raise InvalidSetting(
-            f"{what} {shown(name)} cannot be loaded: {type(error).__name__}: {error}{told}"
-        ) from error
+        raise InvalidSetting(f"{what} {shown(name)} cannot be loaded: {described(error)}{told}") from error
 
 
 def check_runs(name: str, function: object, *, awaits: bool = False) -> None:

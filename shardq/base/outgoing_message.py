@@ -11,6 +11,7 @@ import msgspec
 __all__ = [
     "DEFAULT_PRIORITY",
     "SEPARATOR",
+    "TASK_HEADER",
     "Bundle",
     "HeaderValue",
     "Headers",
@@ -24,6 +25,7 @@ __all__ = [
 
 DEFAULT_PRIORITY = 5
 SEPARATOR = "\x1f"  # between a group and the number of its lane, as they are stored
+TASK_HEADER = "task"  # the name of the task that a message calls
 
 HeaderValue = str | int | float | bool | bytes
 Headers = dict[str, HeaderValue]

@@ -12,6 +12,7 @@ from shardq.base.texts import kind_of, plain, shown
 from shardq.errors import InvalidName
 
 __all__ = [
+    "DEAD_LETTER_SUFFIX",
     "GROUP_SHARDS",
     "GROUP_TIME_SHARD",
     "INTERNAL",
@@ -31,6 +32,9 @@ GROUP_TIME_SHARD = 10_000
 
 GROUP_SHARDS = 16
 """Of every queue. It never changes: a group would be in two shards."""
+
+DEAD_LETTER_SUFFIX = ".dead"
+"""Of the names of dead-letter queues that no setting names, also of those whose queues were deleted."""
 
 INTERNAL = "_shardq/"
 """Names of queues that shardq makes for itself begin so. They are listed only on request."""

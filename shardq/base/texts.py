@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-__all__ = ["kind_of", "masked", "plain", "shown"]
+__all__ = ["described", "escaped", "kind_of", "many", "masked", "plain", "plural", "shown", "text_of"]
 
 T = TypeVar("T")
 
@@ -20,6 +20,39 @@ def kind_of(value: object) -> str:
     """Return the type of a value, with its article: "an int", "a str"."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOaeio' else 'a'} {name}"
+
+
+def escaped(text: str) -> str:
+    """Return a text in which bytes that are no text, as in file names, are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def text_of(error: BaseException) -> str:
+    """Return the escaped text of an error that a program has raised; none if the error cannot make it."""
+    try:
+        return escaped(str(error))
+    except Exception:  # an error whose text cannot be made is a failure like any other
+        return ""
+
+
+def described(error: BaseException) -> str:
+    """Return the type and the text of an error that a program has raised.
+
+    >>> described(ValueError("no tea")), described(TimeoutError())
+    ('ValueError: no tea', 'TimeoutError')
+    """
+    kind, text = type(error).__name__, text_of(error)
+    return f"{kind}: {text}" if text else kind
+
+
+def many(count: int, noun: str) -> str:
+    """Write a number with its noun: ``1 message``, ``2,000 messages``."""
+    return f"{count:,} {plural(noun, count)}"
+
+
+def plural(noun: str, count: int) -> str:
+    """Return a noun as it follows a number: ``message`` after 1, else ``messages``."""
+    return noun if count == 1 else f"{noun}es" if noun.endswith("s") else f"{noun}s"
 
 
 def masked(text: str) -> str:

@@ -141,13 +141,14 @@ class BackgroundThread:
     def begin(self, thread: threading.Thread) -> bool:
         """Start a thread that was prepared. The lock is not held.
 
-        Returns False when no thread can be started: the interpreter is about to end, or there are too many. Then, and
-        after an interrupt, the thread is forgotten.
+        Returns False when no thread can be started: the interpreter is about to end, or there are too many. Then the
+        thread is forgotten, and after an interrupt too, unless it began before.
         """
         try:
             thread.start()
         except BaseException as error:
-            self.forget(thread)
+            if thread not in threading.enumerate():  # else it runs, or is about to
+                self.forget(thread)
             if isinstance(error, RuntimeError):
                 return False
             raise

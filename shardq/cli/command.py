@@ -23,18 +23,18 @@ __all__ = [
     "URL_OF_COMMAND",
     "ExampleCommand",
     "ExampleGroup",
-    "LookCommand",
+    "ReadCommand",
     "Session",
     "codec_option",
     "complete_queues",
     "given_words",
     "headers_option",
     "json_option",
-    "look_at_each",
     "pattern_argument",
     "pattern_yes_option",
     "processes_option",
     "queue_argument",
+    "read_each",
     "worked_queues",
     "write_example",
     "yes_option",
@@ -43,7 +43,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 4.0
+READ_SECONDS = 4.0
 """For which a command that only reads repeats what fails. With an attempt to connect before and after, that is 8."""
 
 CHECKED_BYTES = 64_000_000
@@ -69,7 +69,7 @@ class ExampleCommand(click.Command):
         write_example(self.example, formatter)
 
 
-class LookCommand(ExampleCommand):
+class ReadCommand(ExampleCommand):
     """A command that only reads.
 
     It gives up soon where the store is unreachable: a user waits for its output. It shows the readable part of a
@@ -83,7 +83,7 @@ class LookCommand(ExampleCommand):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose store is asked less patiently, and then check the store's file."""
         session = ctx.ensure_object(Session)
-        session.looks = True
+        session.only_reads = True
         try:
             result = super().invoke(ctx)
         except Exception as error:
@@ -109,7 +109,7 @@ class ExampleGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. The error for an unknown name suggests the most similar one."""
-        if self.get_command(ctx, args[0]) is not None:
+        if ctx.resilient_parsing or self.get_command(ctx, args[0]) is not None:
             return super().resolve_command(ctx, args)
         from difflib import get_close_matches  # noqa: PLC0415 - for a wrong name only
 
@@ -137,7 +137,7 @@ class Session:
 
     def __init__(self, url: str, *, given: bool = False) -> None:
         self._url, self.given = url, given  # on the command line, and not by default or by the environment
-        self.looks = False
+        self.only_reads = False
         """True for a command that only reads. Set it before the store is used."""
         self._absence: threading.Timer | None = None
 
@@ -146,7 +146,7 @@ class Session:
         """How long a request to the store that fails is repeated."""
         from shardq.core.context.retry import RETRY_SECONDS  # noqa: PLC0415 - the help needs none of these
 
-        return LOOK_SECONDS if self.looks else RETRY_SECONDS
+        return READ_SECONDS if self.only_reads else RETRY_SECONDS
 
     @property
     def url(self) -> str:
@@ -215,7 +215,7 @@ class Session:
 
     def check_integrity(self) -> None:
         """Raise StoreUnavailable if the file that a command has only read is damaged. A large one is not read."""
-        if self.looks and "store" in vars(self) and not self.store.capabilities.backup_tools:
+        if self.only_reads and "store" in vars(self) and not self.store.capabilities.backup_tools:
             cast("SavedStore", self.store).check_integrity(most_bytes=CHECKED_BYTES)
 
     def close(self) -> None:
@@ -230,7 +230,7 @@ class Session:
 def complete_queues(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of queues for a shell. It shows no errors: without a store there are no names."""
     session = Session(ctx.meta.get(URL_OF_COMMAND) or ctx.find_root().params["url"])
-    session.looks = True
+    session.only_reads = True
     with redirect_stderr(io.StringIO()), suppress(Exception):
         from shardq.base.shard import listed, may_begin_a_name  # noqa: PLC0415 - the help needs none of these
 
@@ -307,13 +307,13 @@ def worked_queues(client: Client) -> list[str]:
     return [*client.queues(), *filter(is_of_subscription, client.queues(folder_of()))]
 
 
-def look_at_each(names: Iterable[str], look: Callable[[str], T]) -> Iterator[T]:
+def read_each(names: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
     """Yield the result of a read of each of the listed queues. One that was deleted since it was listed is left out."""
     from shardq.errors import QueueNotFound  # noqa: PLC0415 - the help needs none of these
 
     for name in names:
         try:
-            found = look(name)
+            found = read(name)
         except QueueNotFound:
             continue
         yield found

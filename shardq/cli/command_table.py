@@ -26,9 +26,9 @@ def _service(attribute: str, summary: str) -> CommandEntry:
     return CommandEntry(_REST, f"{_HERE}.serve:{attribute}", summary, extra="service")
 
 
-_QUEUES, _MESSAGES, _LOOKING, _REST = "Queues", "Messages", "Inspection", "Store and tools"
+_QUEUES, _MESSAGES, _INSPECTION, _REST = "Queues", "Messages", "Inspection", "Store and tools"
 
-SECTIONS = (_QUEUES, _MESSAGES, _LOOKING, _REST)
+SECTIONS = (_QUEUES, _MESSAGES, _INSPECTION, _REST)
 
 COMMANDS = {
     "create": _entry(_QUEUES, "settings", "create", "Create a queue and its dead-letter queue."),
@@ -72,16 +72,16 @@ COMMANDS = {
     "edit": _entry(_MESSAGES, "edit", "edit", "Change a pending message, and print its new id."),
     "redrive": _entry(_MESSAGES, "upkeep", "redrive", "Move dead letters back to their queue."),
     "history": _entry(_MESSAGES, "messages", "history", "Show processed messages, or send them again."),
-    "peek": _entry(_LOOKING, "messages", "peek", "Show messages without receiving them."),
-    "get": _entry(_LOOKING, "messages", "get", "Show one message by its id."),
-    "trace": _entry(_LOOKING, "messages", "trace", "Show the events of a message."),
+    "peek": _entry(_INSPECTION, "messages", "peek", "Show messages without receiving them."),
+    "get": _entry(_INSPECTION, "messages", "get", "Show one message by its id."),
+    "trace": _entry(_INSPECTION, "messages", "trace", "Show the events of a message."),
     "consumers": _entry(
-        _LOOKING, "consumers", "consumers", "List consumers with their messages, and evict a dead one."
+        _INSPECTION, "consumers", "consumers", "List consumers with their messages, and evict a dead one."
     ),
-    "stats": _entry(_LOOKING, "stats", "stats", "Count messages by state; follow them live."),
-    "doctor": _entry(_LOOKING, "doctor", "doctor", "Check the store and the queues, with remedies."),
+    "stats": _entry(_INSPECTION, "stats", "stats", "Count messages by state; follow them live."),
+    "doctor": _entry(_INSPECTION, "doctor", "doctor", "Check the store and the queues, with remedies."),
     "metrics": CommandEntry(
-        _LOOKING,
+        _INSPECTION,
         f"{_HERE}.metrics:metrics",
         "Serve the state of all queues, for Prometheus.",
         extra="metrics",

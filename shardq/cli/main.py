@@ -8,10 +8,12 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from shardq.cli.command import URL_OF_COMMAND, ExampleGroup, Session
 from shardq.cli.command_table import COMMANDS, SECTIONS
@@ -36,8 +38,17 @@ class Program(ExampleGroup):
         """Return the names of all commands."""
         return list(COMMANDS)
 
-    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load a command, and let it take ``--url`` too."""
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names by the table: to load all commands takes a second, and the extras of all."""
+        found = [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return sorted(found, key=attrgetter("value")) + click.Command.shell_complete(self, ctx, incomplete)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load a command, and let it take ``--url`` too. Raises InvalidSetting if its extra is missing."""
         entry = COMMANDS.get(cmd_name)
         if entry is None:
             return None
@@ -47,8 +58,13 @@ class Program(ExampleGroup):
         except ModuleNotFoundError as error:
             if not entry.extra:
                 raise
-            raise click.ClickException(
-                f"`shardq {cmd_name}` needs {error.name}: pip install 'shardq[{entry.extra}]'"
+            if ctx.resilient_parsing:  # a shell completes: an error would be written into the line
+                return None
+            from shardq.errors import InvalidSetting  # noqa: PLC0415 - the help starts without the errors
+
+            missing = (error.name or "").partition(".")[0]
+            raise InvalidSetting(
+                f"`shardq {cmd_name}` needs {missing}: pip install 'shardq[{entry.extra}]'"
             ) from error
         accept_url(command)
         assert isinstance(command, click.Command)

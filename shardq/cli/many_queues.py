@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import click
 
 from shardq.base.patterns import is_pattern
-from shardq.cli.command import Session, look_at_each
+from shardq.cli.command import Session, read_each
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_json
 from shardq.declarations import change_text, settings_difference
@@ -50,7 +50,7 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     several = is_pattern(pattern)
     names = matching(session, pattern) if several else (session.queue(pattern).name,)
     queue_of = session.client.queue
-    previews = look_at_each(names, lambda name: (name, operation.preview(queue_of(name))))
+    previews = read_each(names, lambda name: (name, operation.preview(queue_of(name))))
     chosen = [(name, text) for name, text in previews if text]
     for name, text in chosen:
         note(f"  {name}: {text}")

@@ -66,7 +66,8 @@ def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callabl
 
 
 def run_pool(pool: WorkerPool, monitor: Monitor, log: JsonLog | None) -> PoolReport:
-    """Run a pool. If it ends with an error, its summary is printed first, unless it did nothing."""
+    """Print the work of a pool, and run it. An error is raised after its summary, unless it did nothing."""
+    tell(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
     monitor.measures = pool.measures
     try:
         return pool.run()

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from shardq.base.texts import many
+
 if TYPE_CHECKING:
     from shardq.worker import JsonLog
 
@@ -82,12 +84,6 @@ def screen_width() -> int:
     from shutil import get_terminal_size  # noqa: PLC0415 - as above
 
     return get_terminal_size((80, 24)).columns
-
-
-def many(count: int, noun: str) -> str:
-    """Write a number with its noun: ``1 message``, ``2,000 messages``."""
-    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
-    return f"{count:,} {noun}{ending}"
 
 
 def note(text: str) -> None:

@@ -26,6 +26,7 @@ from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import ClaimedSlice, Peek, Span, StoredSlice
 
 __all__ = [
+    "ROOM",
     "Holders",
     "blocked_slices",
     "browse",
@@ -40,9 +41,9 @@ __all__ = [
     "history_slices",
     "messages_in",
     "period_of",
+    "read_properties",
     "remove",
     "slices",
-    "slices_within",
 ]
 
 PAGE_MESSAGES = 1_000
@@ -98,7 +99,7 @@ def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tu
 
     def of(shard: Shard) -> Iterator[tuple[Shard, StoredSlice]]:
         request = Peek(shard, max(1, room >> 20), processed=True, since=since, until=until)
-        return ((shard, piece) for piece in slices_within(context, request, room))
+        return ((shard, piece) for piece in slices(context, request, room))
 
     return heapq.merge(*map(of, shards), key=lambda found: found[1].due)
 
@@ -175,34 +176,36 @@ def remove(context: QueueContext, identity: MessageId, *, event: str = "removed"
     return removed
 
 
-def slices(context: QueueContext, request: Peek) -> Iterator[StoredSlice]:
-    """Read the slices of a shard, from the requested page to the last one."""
+def slices(context: QueueContext, request: Peek, room: int | None = None) -> Iterator[StoredSlice]:
+    """Read the slices of a shard, from the requested page to the last one.
+
+    With ``room`` the pages grow while they take up to half of that number of bytes, or shrink.
+    """
     while True:
         page = context.retry(context.store.peek, request)
         yield from page.slices
         if not page.after:
             return
-        request = msgspec.structs.replace(request, after=page.after)
-
-
-def held_stored(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    """Return a slice as its holder has it, from how it is stored. The slice must be held, or block its group."""
-    assert piece.token is not None
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    return HeldSlice(shard, claimed, piece.token, piece.due, started=piece.started)
-
-
-def slices_within(context: QueueContext, request: Peek, room: int = ROOM) -> Iterator[StoredSlice]:
-    """Read the slices of a shard, in pages that grow while they take up to half of ``room`` bytes, or shrink."""
-    while True:
-        page = context.retry(context.store.peek, request)
-        yield from page.slices
-        if not page.after:
-            return
-        size = sum(len(piece.bundle.data) for piece in page.slices)
-        fitting = 2 * request.limit if 2 * size <= room else max(1, request.limit * room // size)
-        limit = min(fitting, 2 * request.limit, PAGE_MESSAGES)
+        limit = request.limit
+        if room is not None:
+            size = sum(len(piece.bundle.data) for piece in page.slices)
+            fitting = 2 * limit if 2 * size <= room else max(1, limit * room // size)
+            limit = min(fitting, 2 * limit, PAGE_MESSAGES)
         request = msgspec.structs.replace(request, after=page.after, limit=limit)
+
+
+def held_stored(shard: Shard, piece: StoredSlice, token: bytes | None = None) -> HeldSlice:
+    """Return a slice as its holder has it, from how it is stored: one that is held or blocks, or is under ``token``."""
+    holder = piece.token if token is None else token
+    assert holder is not None
+    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
+    return HeldSlice(shard, claimed, holder, piece.due, started=piece.started)
+
+
+def read_properties(held: HeldSlice) -> HeldSlice:
+    """Take over the unique key and the large body of a slice's only message; returns it. Raises InvalidMessage."""
+    held.unique_key, held.large = held.messages.unique_key, held.messages.large
+    return held
 
 
 class Holders:

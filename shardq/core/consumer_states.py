@@ -9,7 +9,6 @@ from datetime import datetime
 import msgspec
 
 from shardq.base.clock import microseconds, to_datetime
-from shardq.base.shard import Shard
 from shardq.base.texts import shown
 from shardq.core.browsing import PAGE_MESSAGES, held_stored, slices
 from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity, holder_id
@@ -20,7 +19,8 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
-from shardq.storage.requests import Peek, StoredSlice
+from shardq.held import HeldSlice
+from shardq.storage.requests import Peek
 from shardq.storage.writing import telling_done
 
 __all__ = ["ConsumerState", "consumer_states", "evict"]
@@ -49,9 +49,9 @@ class _Holdings(msgspec.Struct):
     messages: int = 0
     until: int = 0
 
-    def add(self, piece: StoredSlice) -> None:
-        self.messages += piece.count
-        self.until = max(self.until, piece.due)
+    def add(self, held: HeldSlice) -> None:
+        self.messages += held.count
+        self.until = max(self.until, held.lease_until)
 
 
 def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
@@ -60,8 +60,8 @@ def consumer_states(context: QueueContext) -> tuple[ConsumerState, ...]:
     They are sorted by name. It reads the messages in flight in each shard.
     """
     held: dict[str, _Holdings] = {}
-    for _, piece in _in_flight(context):
-        held.setdefault(holder_id(_token(piece)), _Holdings()).add(piece)
+    for piece in _in_flight(context):
+        held.setdefault(holder_id(piece.token), _Holdings()).add(piece)
     context.live.refresh()
     states = []
     for seen in context.retry(context.store.seen_consumers, context.name):
@@ -99,39 +99,22 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
 
 def _give_back(context: QueueContext, ids: set[str]) -> int:
     """Release the messages in flight under the ids, shard after shard as they are read. Returns how many messages."""
-    by_shard: dict[Shard, list[StoredSlice]] = {}
-    for shard, piece in _in_flight(context):
-        if holder_id(_token(piece)) in ids:
-            by_shard.setdefault(shard, []).append(piece)
+    held = [piece for piece in _in_flight(context) if holder_id(piece.token) in ids]
     given = 0
     with telling_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
-        for operation, started in (
-            (RELEASE, True),
-            (GIVE_BACK, False),
-        ):  # what was not started does not count
-            wanted = [
-                held_stored(shard, piece).select()
-                for shard, pieces in by_shard.items()
-                for piece in pieces
-                if piece.started is started
-            ]
+        for operation, started in ((RELEASE, True), (GIVE_BACK, False)):  # a delivery that started counts
+            wanted = [piece.select() for piece in held if piece.started is started]
             settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)
-            given += sum(len(selection.positions) for selection in settling.done)
-            if settling.failures:
-                raise settling.failures.error(f"messages of queue {context.name!r} were not released")
+            given += settling.done_count
+            settling.raise_if_failed()
     return given
 
 
-def _in_flight(context: QueueContext) -> Iterator[tuple[Shard, StoredSlice]]:
+def _in_flight(context: QueueContext) -> Iterator[HeldSlice]:
     for shard in context.retry(context.store.shards, context.name):
         for piece in slices(context, Peek(shard, PAGE_MESSAGES, bodies=False, held=True)):
             if not piece.blocks:
-                yield shard, piece
-
-
-def _token(piece: StoredSlice) -> bytes:
-    assert piece.token is not None
-    return piece.token
+                yield held_stored(shard, piece)
 
 
 def _known_as(name: str, identity: str = "") -> ConsumerIdentity:

@@ -31,6 +31,11 @@ class QueueCounts(msgspec.Struct, frozen=True):
     ready_since: datetime | None = None
     bytes: int | None = None
 
+    @property
+    def backlog(self) -> int:
+        """Messages that are not processed: those that are ready, delayed or in flight."""
+        return self.ready + self.delayed + self.in_flight
+
     def late_seconds(self, now: datetime) -> float:
         """Return for how long the first ready message has been due; 0 when there is none.
 

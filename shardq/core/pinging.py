@@ -1,4 +1,4 @@
-"""Asking whether a store answers, for so long at most."""
+"""Checks whether a store answers in time, and whether its clock is near that of this machine."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from shardq.errors import OutcomeUnknown, StoreUnavailable
+from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 
-__all__ = ["ping"]
+__all__ = ["clock_finding", "ping"]
+
+CLOCK_TOLERANCE_SECONDS = 1.0
 
 
 def ping(store: Store, timeout: float) -> None:
@@ -33,3 +36,11 @@ def _answer(answer: Future[None], ask: Callable[[], None]) -> None:
         answer.set_exception(error)
     else:
         answer.set_result(None)
+
+
+def clock_finding(offset: float) -> Finding:
+    """Return whether the store's clock, which is ``offset`` seconds ahead of this machine, is near enough."""
+    fine = abs(offset) <= CLOCK_TOLERANCE_SECONDS
+    return Finding(
+        "clock", fine, f"{offset:+.3f} s", "" if fine else "let NTP set the clocks of all machines"
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from traceback import format_exception
 from typing import Any
 
 import msgspec
@@ -12,10 +11,11 @@ from django.utils.module_loading import import_string
 
 from shardq.base.outgoing_message import DEFAULT_PRIORITY
 from shardq.django.api import Task, TaskError, TaskResult, TaskResultStatus
+from shardq.tasks.errors import LONGEST_TRACEBACK
+from shardq.worker.policy import short_trace, trace_of
 
 __all__ = ["Attempts", "DjangoCall", "shardq_priority"]
 
-_LONGEST_TRACEBACK = 16_000  # characters: the end of it
 _MOST_ERRORS = 10
 
 
@@ -68,10 +68,10 @@ class Failed(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException) -> Failed:
-        """Return what is kept of an error."""
-        kind, text = type(error), "".join(format_exception(error))
-        clean = text.encode("utf-8", "backslashreplace").decode()
-        return cls(f"{kind.__module__}.{kind.__qualname__}", clean[-_LONGEST_TRACEBACK:])
+        """Return what is kept of an error. Its traceback begins with the function of the task."""
+        kind, raised = type(error), trace_of(error)
+        trace = short_trace(error, raised)[-LONGEST_TRACEBACK:]
+        return cls(f"{kind.__module__}.{kind.__qualname__}", trace)
 
 
 class Attempts(msgspec.Struct, frozen=True, kw_only=True):

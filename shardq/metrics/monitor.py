@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.metrics.measures import Measures
@@ -153,7 +154,7 @@ class Monitor:
                 self._client = connect(self._url, retry_seconds=0.0)
             self._client.ping(timeout=PING_SECONDS)
         except ShardqError as error:
-            return str(error)
+            return masked(str(error))
         return ""
 
     def _pages(self) -> Mapping[int, Mapping[str, Page]]:
@@ -166,7 +167,7 @@ class Monitor:
         return pages
 
     def _touch(self) -> None:
-        Path(str(self._options.heartbeat_file)).write_text(f"{os.getpid()}\n")
+        Path(str(self._options.heartbeat_file)).write_text(_own_beat())
 
     def _close(self) -> None:
         for server in self._servers:
@@ -174,8 +175,12 @@ class Monitor:
         if self._client is not None:
             self._client.close()
         if self._options.heartbeat_file is not None:
-            with suppress(OSError):
-                Path(self._options.heartbeat_file).unlink()
+            file = Path(self._options.heartbeat_file)
+            with suppress(OSError, UnicodeDecodeError):
+                if (
+                    file.read_text() == _own_beat()
+                ):  # else it is that of a pool that has taken over, or runs beside
+                    file.unlink()
 
 
 def _health(why_not: Callable[[], str]) -> Page:
@@ -185,6 +190,10 @@ def _health(why_not: Callable[[], str]) -> Page:
         return Answer(503 if failure else 200, f"{text}\n".encode())
 
     return page
+
+
+def _own_beat() -> str:
+    return f"{os.getpid()}\n"
 
 
 def _notify(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -17,6 +18,8 @@ from shardq.errors import InvalidSetting
 from shardq.settings import check_number
 
 __all__ = ["Answer", "Page", "PageServer", "check_port", "metrics_page"]
+
+_log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 32  # connections; others are closed at once
 REQUEST_SECONDS = 10.0  # for a whole request of a slow client, and for writing the answer
@@ -123,7 +126,11 @@ class _Handler(BaseHTTPRequestHandler):
             there = " ".join(sorted(self.pages))
             answer = Answer(404, f"there is no such page: ask for one of {there}\n".encode())
         else:
-            answer = page(query, self.headers.get("Accept", ""))
+            try:
+                answer = page(query, self.headers.get("Accept", ""))
+            except Exception:
+                _log.exception("the page %s failed", path)
+                answer = Answer(500, b"failed\n")
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.kind)
         self.send_header("Content-Length", str(len(answer.body)))

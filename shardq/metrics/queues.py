@@ -7,14 +7,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
 from shardq.base.closing import Closing
+from shardq.base.shard import DEAD_LETTER_SUFFIX
+from shardq.base.texts import masked
 from shardq.client import Client
 from shardq.core.counts import QueueCounts, total
-from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.queue_internals import live_consumers
 from shardq.schedules import Schedule
@@ -23,12 +25,15 @@ from shardq.topics.names import folder_of, is_of_subscription, topic_in
 
 __all__ = ["INTERVAL_SECONDS", "QueueMetrics"]
 
+T = TypeVar("T")
+
 _log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 15.0
 KEPT_SECONDS = 300.0  # for which the last sample of a queue is shown while no other can be taken
 SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most
-LATE_SECONDS = 60.0  # after the moment of an occurrence: consumers look at their schedules now and then
+LATE_SECONDS = 60.0  # after the moment of an occurrence: consumers check their schedules now and then
+QUICK_SECONDS = 1.0  # a request that takes longer may have been repeated
 _STATES = ("ready", "delayed", "in_flight", "processed")
 
 
@@ -51,6 +56,31 @@ class Schedules(msgspec.Struct, frozen=True):
     seconds: float = 0.0  # of the one that is latest
 
 
+_OF_QUEUES: Sequence[tuple[str, str, Callable[[Sample], float]]] = (
+    (
+        "queue_late_seconds",
+        "For how long the first message that is due has been due.",
+        lambda each: each.late,
+    ),
+    (
+        "queue_oldest_message_age_seconds",
+        "How long ago the oldest message that is not processed was sent.",
+        lambda each: each.age,
+    ),
+    ("consumers", "Live consumers.", lambda each: each.consumers),
+    ("shards_in_use", "Shards that have messages.", lambda each: each.shards),
+)
+_OF_SCHEDULES: Sequence[tuple[str, str, Callable[[Schedules], float]]] = (
+    ("schedules", "Schedules.", lambda each: each.number),
+    ("schedules_late", "Schedules whose next occurrence should have taken place.", lambda each: each.late),
+    (
+        "schedule_late_seconds",
+        "For how long the latest of them should have taken place.",
+        lambda each: each.seconds,
+    ),
+)
+
+
 class QueueMetrics(Closing):
     """Samples every queue of a store in the background, and shows the last samples as gauges.
 
@@ -71,7 +101,8 @@ class QueueMetrics(Closing):
         self._client, self._interval, self._prefix, self._timer = client, interval, prefix, timer
         self._samples: dict[str, Sample] = {}
         self._schedules: dict[str, Schedules] = {}
-        self._up = False
+        self._schedules_at = timer()
+        self._answered, self._retries, self._up = 0.0, 0, False
         self.pause = interval
         """Seconds until the next sampling."""
         self._ended = threading.Event()
@@ -93,100 +124,81 @@ class QueueMetrics(Closing):
 
     def sample(self) -> None:
         """Sample all queues once. Raises an error of the store; the samples before it stay."""
-        began = self._timer()
-        self._up = False
+        self._answered, self._retries, up = 0.0, self._client.counters.retries, False
         try:
-            names = self._names()
+            names = self._ask(self._names)
             for name in self._samples.keys() - set(names):
                 del self._samples[name]
             for name in names:
                 if self._ended.is_set():
                     break
-                self._sample(name)
-            self._schedules = self._look_at_schedules()
-            self._up = bool(names) or not self._lacks_file()
+                self._ask(partial(self._sample, name))
+            self._ask(self._read_schedules)
+            up = bool(names) or not self._lacks_file()
         finally:
-            took = self._timer() - began
-            self.pause = max(self._interval, (SHARE_OF_TIME - 1) * took)
+            self._up = up
+            self.pause = max(self._interval, (SHARE_OF_TIME - 1) * self._answered)
+
+    def _ask(self, request: Callable[[], T]) -> T:
+        """Return the answer of the store, and add up the time that answers take.
+
+        Requests that fail, or are repeated while the store is unreachable, are no load: their time is left out, or the
+        sampling would rest for minutes after an outage.
+        """
+        began = self._timer()
+        answer = request()
+        took = self._timer() - began
+        if took > QUICK_SECONDS:  # the counters of all queues are added up, so not for each request
+            before, self._retries = self._retries, self._client.counters.retries
+            took = took if self._retries == before else 0.0
+        self._answered += took
+        return answer
 
     def collect(self) -> Iterator[Any]:
         """Yield the gauges."""
         from shardq.metrics.families import gauge, info  # noqa: PLC0415 - needs prometheus_client
 
         now = self._timer()
-        kept = max(KEPT_SECONDS, 3 * self.pause)
-        shown = {name: each for name, each in list(self._samples.items()) if now - each.at <= kept}
-
-        def by_queue(value: Callable[[Sample], float]) -> dict[tuple[str, ...], float]:
-            return {(name,): value(each) for name, each in shown.items()}
-
+        kept = now - max(KEPT_SECONDS, 3 * self.pause)
+        samples = {name: each for name, each in list(self._samples.items()) if each.at >= kept}
+        schedules = self._schedules if self._schedules_at >= kept else {}
         yield info()
         yield gauge(
             "store_up", "1 when the last sampling reached a store that exists.", (), {(): float(self._up)}
         )
         yield gauge("queue_messages", "Messages by state.", ("queue", "state"), {
-            (name, state): getattr(each.counts, state) for name, each in shown.items() for state in _STATES
+            (name, state): getattr(each.counts, state) for name, each in samples.items() for state in _STATES
         })  # fmt: skip
-        yield gauge(
-            "queue_late_seconds",
-            "For how long the first message that is due has been due.",
-            ("queue",),
-            by_queue(lambda each: each.late),
-        )
-        yield gauge(
-            "queue_oldest_message_age_seconds",
-            "How long ago the oldest message that is not processed was sent.",
-            ("queue",),
-            by_queue(lambda each: each.age),
-        )
-        yield gauge("consumers", "Live consumers.", ("queue",), by_queue(lambda each: each.consumers))
-        yield gauge(
-            "shards_in_use", "Shards that have messages.", ("queue",), by_queue(lambda each: each.shards)
-        )
-        yield gauge(
-            "queue_sample_age_seconds",
-            "How old the sample is.",
-            ("queue",),
-            by_queue(lambda each: now - each.at),
-        )
-        topics = {topic: each for name, each in shown.items() if (topic := topic_in(name)) is not None}
+        for metric, text, value in _OF_QUEUES:
+            yield gauge(metric, text, ("queue",), {(name,): value(each) for name, each in samples.items()})
+        yield gauge("queue_sample_age_seconds", "How old the sample is.", ("queue",), {
+            (name,): now - each.at for name, each in samples.items()
+        })  # fmt: skip
         yield gauge(
             "topic_lag_seconds",
             "For how long the first published message that is not relayed has waited.",
             ("topic",),
-            {(topic,): each.late for topic, each in topics.items()},
+            {(topic,): each.late for name, each in samples.items() if (topic := topic_in(name)) is not None},
         )
         yield gauge(
             "subscription_lag_messages",
             "Messages of a subscription that are not acked yet.",
             ("topic", "subscription"),
             {
-                tuple(name.split("/")[2:4]): _waiting(each.counts)
-                for name, each in shown.items()
+                tuple(name.split("/")[2:4]): each.counts.backlog
+                for name, each in samples.items()
                 if _is_main(name)
             },
         )
-        schedules = self._schedules.items()
-        yield gauge("schedules", "Schedules.", ("queue",), {(name,): each.number for name, each in schedules})
-        yield gauge(
-            "schedules_late",
-            "Schedules whose next occurrence should have taken place.",
-            ("queue",),
-            {(name,): each.late for name, each in schedules},
-        )
-        yield gauge(
-            "schedule_late_seconds",
-            "For how long the latest of them should have taken place.",
-            ("queue",),
-            {(name,): each.seconds for name, each in schedules},
-        )
+        for metric, text, number in _OF_SCHEDULES:
+            yield gauge(metric, text, ("queue",), {(name,): number(each) for name, each in schedules.items()})
 
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
                 self.sample()
             except ShardqError as error:
-                _log.warning("queues were not sampled, trying again: %s", error)
+                _log.warning("queues were not sampled, trying again: %s", masked(str(error)))
             self._ended.wait(self.pause)
 
     def _names(self) -> Sequence[str]:
@@ -211,7 +223,7 @@ class QueueMetrics(Closing):
         late = counts.late_seconds(now)
         self._samples[name] = Sample(self._timer(), counts, late, age, len(states), consumers)
 
-    def _look_at_schedules(self) -> dict[str, Schedules]:
+    def _read_schedules(self) -> None:
         found: dict[str, Schedules] = {}
         now = self._client.now()
         for schedule in self._client.schedules.list():
@@ -221,11 +233,7 @@ class QueueMetrics(Closing):
             found[schedule.queue] = Schedules(
                 before.number + 1, before.late + (late > LATE_SECONDS), max(before.seconds, late)
             )
-        return found
-
-
-def _waiting(counts: QueueCounts) -> int:
-    return counts.ready + counts.delayed + counts.in_flight
+        self._schedules, self._schedules_at = found, self._timer()
 
 
 def _is_main(name: str) -> bool:

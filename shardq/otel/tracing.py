@@ -15,8 +15,9 @@ from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
-from shardq.base.outgoing_message import HeaderValue
+from shardq.base.outgoing_message import TASK_HEADER, HeaderValue
 from shardq.base.receipt import MessageId
+from shardq.base.texts import text_of
 from shardq.errors import InvalidMessage, PartialSend
 from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
@@ -33,7 +34,6 @@ Attributes = dict[str, AttributeValue]
 
 _KINDS = {"send": SpanKind.PRODUCER, "process": SpanKind.CONSUMER}
 _MOST_HEADERS = 100  # of one message
-_TASK_HEADER = "task"
 
 
 class Tracing(Hooks):
@@ -154,8 +154,9 @@ class Tracing(Hooks):
         if error is not None:
             facts[names.ERROR_TYPE] = type(error).__qualname__
             span.set_attribute(names.ERROR_TYPE, type(error).__qualname__)
-            span.record_exception(error)
-            span.set_status(Status(StatusCode.ERROR, str(error)))
+            with suppress(Exception):  # of an error whose text cannot be made
+                span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, text_of(error)))
         span.set_attributes(_known_at_the_end(call, raised))
         ended = time.time_ns()
         span.end(ended)
@@ -237,7 +238,7 @@ def _of_message(message: Message) -> Attributes:
     with suppress(InvalidMessage):
         large = message.large
         found[names.BODY_SIZE] = len(message.raw) if large is None else large.size
-        task = message.headers.get(_TASK_HEADER)
+        task = message.headers.get(TASK_HEADER)
         if isinstance(task, str):
             found[names.TASK] = task
     return found

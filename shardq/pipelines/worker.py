@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import described, kind_of, shown
 from shardq.client import Client
 from shardq.errors import InvalidSetting
 from shardq.pipelines.pipeline import Pipeline, check_pipeline
@@ -78,6 +78,11 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
     pipeline: str
 
     @property
+    def work(self) -> str:
+        """The work in words."""
+        return f"pipeline {self.pipeline}"
+
+    @property
     def queues(self) -> tuple[str, ...]:
         """The sources of its links."""
         return tuple(dict.fromkeys(link.source for link in pipeline_named(self.pipeline).links))
@@ -136,9 +141,7 @@ def pipeline_named(name: str) -> Pipeline:
     try:
         found = getattr(importlib.import_module(module), path)
     except Exception as error:
-        raise InvalidSetting(
-            f"pipeline {name!r} cannot be loaded: {type(error).__name__}: {error}"
-        ) from error
+        raise InvalidSetting(f"pipeline {name!r} cannot be loaded: {described(error)}") from error
     if not isinstance(found, Pipeline):
         raise InvalidSetting(
             f"pipeline {name!r} is {kind_of(found)}: name what shardq.pipelines.Pipeline() made"

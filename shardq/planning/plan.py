@@ -28,7 +28,7 @@ _SHORTEST_TURN, _LONGEST_TURN = 5.0, 30.0
 _EACH = 8  # the busiest has half as much again as the mean, see docs/scaling.md
 _DEFAULT_RING = (("time_shard_seconds", 30.0), ("time_shards", 10))
 _EMBEDDED = frozenset({"sqlite"})  # one file, written by one at a time
-_ONE_PRIMARY = frozenset({"mongodb"})  # it answers every request
+_ONE_PRIMARY = frozenset({"mongodb", "postgresql"})  # it answers every request
 _MOST_ON_DEFAULT_RING = 1_000 // 10  # a queue there has 1,000 at most, in 10 time shards by default
 
 

@@ -10,14 +10,17 @@ import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, get_args
 
 import msgspec
 
+from shardq.base.patterns import NamePattern
+from shardq.base.shard import INTERNAL
 from shardq.base.texts import shown
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidName, InvalidSetting
+from shardq.topics.names import folder_of, is_of_subscription
 
 __all__ = ["EVERYTHING", "ROLES", "Grant", "KeyFile", "Role", "StoredKey"]
 
@@ -28,8 +31,12 @@ ROLES: tuple[Role, ...] = get_args(Role)
 _PREFIX = "sq"
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True, dict=True):
     """The rights of a request: a role, for the queues whose names match one of the patterns.
+
+    ``*`` stands for any characters but ``/``, ``**`` for any characters. The queue of a subscription matches by the
+    name of its topic. Other queues that shardq makes for itself match no pattern. Raises InvalidName for a pattern that
+    no queue can match.
 
     >>> Grant("ops", "act", ("orders*",)).may("read", "orders.dead")
     True
@@ -37,7 +44,19 @@ class Grant(msgspec.Struct, frozen=True):
 
     name: str
     role: Role
-    queues: tuple[str, ...] = ("*",)
+    queues: tuple[str, ...] = ("**",)
+
+    def __post_init__(self) -> None:
+        _ = self._patterns
+
+    @cached_property
+    def _patterns(self) -> tuple[NamePattern, ...]:
+        return tuple(map(NamePattern.parse, self.queues))
+
+    @property
+    def sees_all(self) -> bool:
+        """True when it is for all queues."""
+        return "**" in self.queues
 
     def has(self, role: Role) -> bool:
         """Return whether it has a role, or a higher one."""
@@ -45,7 +64,11 @@ class Grant(msgspec.Struct, frozen=True):
 
     def sees(self, queue: str) -> bool:
         """Return whether a queue's name matches one of its patterns."""
-        return any(fnmatchcase(queue, pattern) for pattern in self.queues)
+        if queue.startswith(INTERNAL):
+            if not is_of_subscription(queue):
+                return False
+            queue = queue.removeprefix(folder_of()).partition("/")[0]
+        return any(pattern.matches(queue) for pattern in self._patterns)
 
     def may(self, role: Role, queue: str) -> bool:
         """Return whether it has a role for a queue."""
@@ -94,16 +117,16 @@ class KeyFile:
                 self._keys, self._seen = tuple(_decoder.decode(self.path.read_bytes() or b"[]")), version
         except FileNotFoundError:
             self._keys, self._seen = (), None
-        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, InvalidName) as error:
             raise InvalidSetting(
                 f"keys={str(self.path)!r} cannot be read: {error}; restore the file, or create other keys"
             ) from error
         return self._keys
 
-    def create(self, name: str, role: Role, queues: Sequence[str] = ("*",)) -> str:
-        """Make a key and return it. It can be shown this once only. Raises InvalidSetting.
+    def create(self, name: str, role: Role, queues: Sequence[str] = ("**",)) -> str:
+        """Make a key and return it. It can be shown this once only. Raises InvalidSetting or InvalidName.
 
-        A pattern of ``queues`` has ``*`` for any characters, and ``?`` for one.
+        In a pattern of ``queues``, ``*`` stands for any characters but ``/``, and ``**`` for any characters.
         """
         if not name or not name.isprintable() or len(name) > 100:
             raise InvalidSetting(f"name={shown(name)}: give 1 to 100 printable characters")
@@ -111,7 +134,7 @@ class KeyFile:
             raise InvalidSetting(f"role={shown(role)}: give one of {', '.join(ROLES)}")
         if not queues or not all(queues):
             raise InvalidSetting(
-                f"queues={shown(queues)}: give at least one pattern, such as '*' or 'orders*'"
+                f"queues={shown(queues)}: give at least one pattern, such as '**' or 'orders*'"
             )
         identity, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
         made = StoredKey(identity, Grant(name, role, tuple(queues)), _hash(secret), datetime.now(UTC))

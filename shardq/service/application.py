@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import secrets
@@ -18,16 +19,18 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from shardq.base.texts import masked
 from shardq.errors import ShardqError
 from shardq.service.access import KeyFile
 from shardq.service.desk import Desk, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint
-from shardq.service.guard import LOOPBACK, Guard
+from shardq.service.guard import HEALTH, LOOPBACK, Guard
 from shardq.service.openapi import description
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import fields_of, read_fields
-from shardq.service.sessions import Identity, Sessions
+from shardq.service.sessions import Identity, RateLimits, Sessions
 from shardq.service.views import Changed
+from shardq.settings import check_number
 
 __all__ = ["API", "Service", "ServiceOptions"]
 
@@ -41,7 +44,8 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a service. ``keys`` is the path of a file with keys; None lets each request do everything.
 
     ``hosts`` are the names by which it is reached, without ports. ``secret`` signs sessions: give the same one to all
-    processes; None makes one that ends with the process. With ``read_only`` nothing can be changed by anybody.
+    processes; None makes one that ends with the process. With ``read_only`` nothing can be changed by anybody. A key
+    may make ``rate_limit`` requests a second in each process; others get status 429. Raises InvalidSetting.
     """
 
     keys: str | None = None
@@ -49,6 +53,11 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     read_only: bool = False
     ui: bool = False
     secret: str | None = None
+    rate_limit: float | None = 200.0
+
+    def __post_init__(self) -> None:
+        if self.rate_limit is not None:
+            check_number("rate_limit", self.rate_limit, 0.01, 1e6)
 
 
 class Service:
@@ -56,7 +65,8 @@ class Service:
 
     The store is first used by a request, in the event loop of that, so an application that mounts it need not start it.
     Await :meth:`close` at the end, unless the server sends the events of the lifespan. ``mask`` is called with the name
-    of a queue and a body in bytes, and returns what is shown of it, in bytes, text or plain values; None hides it.
+    of a queue and a body in bytes, and returns what is shown of it, in bytes, text or plain values. None hides it, an
+    error too.
 
     >>> from starlette.testclient import TestClient
     >>> client = shardq.connect(url)
@@ -78,6 +88,7 @@ class Service:
         self.sessions = Sessions(
             self.options.secret or secrets.token_hex(32),
             None if self.options.keys is None else KeyFile(self.options.keys),
+            None if self.options.rate_limit is None else RateLimits(self.options.rate_limit),
         )
         self._url, self._mask, self._doctor = url, mask, doctor
         self._store: StoreReads | None = None
@@ -155,20 +166,23 @@ class Service:
         if not endpoint.is_action:
             desk.check(endpoint.role, endpoint.queue_of(name))
             return await endpoint.call(desk, name, given)
-        outcome, numbers = "failed", dict[str, int]()
+        outcome, answer = "failed", None
         try:
             desk.check(endpoint.role, endpoint.queue_of(name))
             answer = await endpoint.call(desk, name, given)
             outcome = "done"
-            if isinstance(answer, Changed):
-                numbers["changed"] = answer.changed
         except ShardqError as error:
             outcome = error.code
+            raise
+        except asyncio.CancelledError:  # the service ends; the request to the store may still be carried out
+            outcome = "interrupted"
             raise
         else:
             return answer
         finally:
             desk.store.forget()
+            changed = answer.changed if isinstance(answer, Changed) else desk.tally.changed or None
+            numbers = {} if changed is None else {"changed": changed}
             self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given), **numbers)
 
     def note(self, key: str, action: str, outcome: str, **details: Any) -> None:
@@ -225,9 +239,10 @@ class Service:
     async def _readyz(self, _request: Request) -> Response:
         store = self.store
         try:
-            await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
-        except ShardqError as error:
-            _log.warning("the store is not ready: %s", error)
+            async with asyncio.timeout(READY_SECONDS + 0.5):  # its threads may all wait for the store
+                await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
+        except (ShardqError, TimeoutError) as error:
+            _log.warning("the store is not ready: %s", masked(str(error)) or "it did not answer in time")
             return PlainTextResponse("the store is unreachable\n", 503)
         return PlainTextResponse("ok\n")
 
@@ -246,16 +261,21 @@ class Service:
         if self.options.ui and not is_api(request):
             from shardq.service.pages import problem_page  # noqa: PLC0415 - as above
 
-            return problem_page(self, request, problem)
-        headers = {"www-authenticate": "Bearer"} if problem.status == 401 else None
-        return Response(msgspec.json.encode(problem), problem.status, headers, "application/problem+json")
+            response = problem_page(self, request, problem)
+        else:
+            headers = {"www-authenticate": "Bearer"} if problem.status == 401 else None
+            body = msgspec.json.encode(problem)
+            response = Response(body, problem.status, headers, "application/problem+json")
+        if problem.retry_after is not None:
+            response.headers["retry-after"] = str(problem.retry_after)
+        return response
 
     async def _missing(self, request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        known = "method_not_allowed" if status == 405 else "not_found"
-        title = "Method not allowed" if status == 405 else "Not found"
-        detail = f"{API}/openapi.json lists what there is"
-        response = self.explained(request, Problem(title=title, status=status, code=known, detail=detail))
+        code = "method_not_allowed" if status == 405 else "not_found"
+        response = await self._explain(
+            request, Refused(status, code, f"{API}/openapi.json lists what there is")
+        )
         if allow := (getattr(error, "headers", None) or {}).get("Allow"):
             response.headers["allow"] = allow
         return response
@@ -264,7 +284,7 @@ class Service:
 def is_api(request: Request) -> bool:
     """Return whether a request is of a program: for the API or a health check."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    return path.startswith(("/api/", "/livez", "/readyz"))
+    return path.startswith("/api/") or path in HEALTH
 
 
 _SECRET_FIELDS = {"body", "headers"}

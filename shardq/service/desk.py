@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import msgspec
 
 import shardq.aio
+from shardq.base.texts import masked
 from shardq.client import Client, connect
+from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.hooks import Hooks
+from shardq.queue_internals import live_consumers
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
 from shardq.settings import QueueSettings
 
-__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads"]
+__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
 
 T = TypeVar("T")
 
@@ -33,8 +36,12 @@ RETRY_SECONDS = 1.0
 """For which a request to the store is repeated: somebody waits for the page."""
 
 THREADS = 24
-_ROUND_AT_ONCE = 8
+_ROUND_AT_ONCE = 4
 _ROUND_PAUSE = 1.5
+_REST = 99  # times as long as a round took
+_LONGEST_REST = 300.0
+_REST_AFTER_FAILURE = 15.0  # a round without a store takes long and costs it nothing
+_SHORTEST_REST = 0.05
 
 
 class Forbidden(ShardqError):
@@ -45,12 +52,23 @@ class NotFound(ShardqError):
     """Raised when a message is not stored, or not any more."""
 
 
+async def gathered(calls: Iterable[Awaitable[T]]) -> list[T]:
+    """Return the results of calls, but for queues that were deleted meanwhile. Raises the first other error."""
+    found: list[T] = []
+    for each in await asyncio.gather(*calls, return_exceptions=True):
+        if not isinstance(each, BaseException):
+            found.append(each)
+        elif not isinstance(each, QueueNotFound):
+            raise each
+    return found
+
+
 class StoreReads:
     """One store, and the reads of it that all viewers of a process share."""
 
-    def __init__(self, url: str, *, hooks: Hooks | None = None) -> None:
+    def __init__(self, url: str) -> None:
         self.kind = url.partition(":")[0]
-        self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS, hooks=hooks)
+        self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS)
         self.client = shardq.aio.Client(self.sync, threads=THREADS)
         self.shared = SharedReads()
         self.ticks = Ticks()
@@ -70,17 +88,17 @@ class StoreReads:
 
     async def row(self, queue: str) -> QueueRow:
         """Return a queue with its counts. Raises QueueNotFound."""
-        return await self.shared.read(("row", queue), partial(self._row, queue))
+        return await self.shared.read(("row", queue), partial(asyncio.to_thread, self._row, queue))
 
-    async def _row(self, name: str) -> QueueRow:
-        queue, now = await self.client.queue(name), await self.client.now()
-        settings, counts = await queue.settings(), await queue.counts()
-        dead_queue = (settings.dead_letter_queue or f"{name}.dead") if settings.has_dead_letters else None
+    def _row(self, name: str) -> QueueRow:
+        """Count in one thread: to switch between threads for each request costs more than the requests."""
+        queue, now = self.sync.queue(name), self.sync.now()
+        settings, counts = queue.settings, queue.counts()
+        dead_queue = dead_letter_name(name, settings) if settings.has_dead_letters else None
         dead: int | None = None
         if dead_queue is not None:
             with suppress(QueueNotFound):
-                letters = await (await self.client.queue(dead_queue)).counts()
-                dead = letters.ready + letters.delayed + letters.in_flight
+                dead = self.sync.queue(dead_queue).counts().backlog
         return QueueRow(
             name=name,
             ready=counts.ready,
@@ -89,7 +107,7 @@ class StoreReads:
             processed=counts.processed,
             dead=dead,
             dead_letter_queue=dead_queue,
-            consumers=sum(each.alive for each in await queue.consumers()),
+            consumers=live_consumers(queue),
             oldest=counts.oldest,
             late_seconds=counts.late_seconds(now),
             delivery_paused=settings.delivery_paused,
@@ -99,7 +117,7 @@ class StoreReads:
     def forget(self) -> None:
         """Have everything read anew, as an action has changed it."""
         self.shared.forget()
-        self.survey.restart()
+        self.survey.hurry()
 
     async def close(self) -> None:
         """End the streams, the survey and the connections."""
@@ -111,31 +129,38 @@ class StoreReads:
 class Survey:
     """Counts of all queues, read again and again while pages show them.
 
-    A round reads some queues at a time and rests for three times as long as it took, so a store with many queues has
-    most of its time for others. Counts may thus be older than a tick, by up to four rounds.
+    A round reads some queues at a time and rests for 99 times as long as it took, so open pages cost the store a
+    hundredth of its time; but for at most five minutes. Counts of many queues may thus be that old. An action shortens
+    the rest to the time of a round, and ends no round: a steady stream of actions would keep queues from being counted.
     """
 
     def __init__(self, store: StoreReads) -> None:
         self._store = store
         self._rows: dict[str, QueueRow] = {}
         self._going: asyncio.Task[None] | None = None
-        self._first = asyncio.Event()
+        self._counted, self._hurried = asyncio.Event(), asyncio.Event()
         self._asked = False
+        self.ended_at: datetime | None = None
+        """When the last round ended; None before the first end."""
 
     async def rows(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
-        """Return those of the queues that are counted, after at most ``wait`` seconds for the first round."""
+        """Return those of the queues that are counted, after at most ``wait`` seconds for a round."""
         self._asked = True
         if self._going is None or self._going.done():
-            self._first.clear()
+            self._counted.clear()
             self._going = asyncio.ensure_future(self._go_on())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._first.wait(), wait)
+            await asyncio.wait_for(self._counted.wait(), wait)
+            if new := [
+                name for name in names if name not in self._rows
+            ]:  # they cannot wait for the next round
+                await asyncio.wait_for(self._count_each(new), wait)
         return {name: row for name in names if (row := self._rows.get(name)) is not None}
 
-    def restart(self) -> None:
-        """Begin a new round with the next caller. Older counts are shown until then."""
-        self.stop()
-        self._going = None
+    def hurry(self) -> None:
+        """Shorten the rest before the next round, for which callers wait. Older counts are shown until then."""
+        self._counted.clear()
+        self._hurried.set()
 
     def stop(self) -> None:
         """End the round."""
@@ -146,13 +171,28 @@ class Survey:
         loop = asyncio.get_running_loop()
         while self._asked:
             self._asked, begun = False, loop.time()
-            with suppress(ShardqError):
-                names = await self._store.names()
-                self._rows = {name: self._rows[name] for name in names if name in self._rows}
-                places = asyncio.Semaphore(_ROUND_AT_ONCE)
-                await asyncio.gather(*(self._count(name, places) for name in names))
-            self._first.set()
-            await asyncio.sleep(max(_ROUND_PAUSE, 3 * (loop.time() - begun)))
+            self._hurried.clear()
+            done = await self._count_all()
+            self._counted.set()
+            took = loop.time() - begun
+            rest = min(max(_ROUND_PAUSE, _REST * took), _LONGEST_REST) if done else _REST_AFTER_FAILURE
+            await asyncio.sleep(max(took, _SHORTEST_REST))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), max(0.0, rest - took))
+
+    async def _count_all(self) -> bool:
+        """Count all queues. Returns False if the store answered for none of them."""
+        with suppress(ShardqError):
+            names = await self._store.names()
+            self._rows = {name: self._rows[name] for name in names if name in self._rows}
+            await self._count_each(names)
+            self.ended_at = datetime.now(UTC)
+            return not self._rows or any(row.error is None for row in self._rows.values())
+        return False
+
+    async def _count_each(self, names: Collection[str]) -> None:
+        places = asyncio.Semaphore(_ROUND_AT_ONCE)
+        await asyncio.gather(*(self._count(name, places) for name in names))
 
     async def _count(self, name: str, places: asyncio.Semaphore) -> None:
         async with places:
@@ -161,7 +201,22 @@ class Survey:
             except QueueNotFound:
                 self._rows.pop(name, None)
             except ShardqError as error:
-                self._rows[name] = QueueRow(name=name, error=str(error))
+                self._rows[name] = QueueRow(name=name, error=masked(str(error)))
+
+
+class Tally(msgspec.Struct):
+    """How many things an action has changed, also if it fails in the end."""
+
+    changed: int = 0
+
+    def counting(self) -> Callable[[int], None]:
+        """Return what a step of the action is to call with its own number so far."""
+        before = self.changed
+
+        def count(number: int) -> None:
+            self.changed = before + number
+
+        return count
 
 
 class Desk(msgspec.Struct, frozen=True, dict=True):
@@ -172,6 +227,7 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
     read_only: bool = False
     mask: Mask | None = None
     doctor: Doctor | None = None
+    tally: Tally = msgspec.field(default_factory=Tally)
 
     @cached_property
     def client(self) -> shardq.aio.Client:
@@ -195,13 +251,25 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
                 f"the key {self.grant.name!r} has the role {self.grant.role}: this needs one with {role}"
             )
 
+    def shown_row(self, row: QueueRow) -> QueueRow:
+        """Return a queue without a dead-letter queue that the key does not see."""
+        dead = row.dead_letter_queue
+        if dead is None or self.grant.sees(dead):
+            return row
+        return msgspec.structs.replace(row, dead=None, dead_letter_queue=None)
+
+    async def row(self, queue: str) -> QueueRow:
+        """Return a queue with its counts. Raises QueueNotFound."""
+        return self.shown_row(await self.store.row(queue))
+
+    async def counted(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
+        """Return those of the queues that are counted, after at most ``wait`` seconds for the first round."""
+        rows = await self.store.survey.rows(names, wait)
+        return {name: self.shown_row(row) for name, row in rows.items()}
+
     def seen(self, names: Iterable[str]) -> list[str]:
         """Return those of the names that the key sees."""
         return [name for name in names if self.grant.sees(name)]
-
-    async def queue(self, name: str) -> shardq.aio.Queue:
-        """Return a queue. Raises InvalidName or QueueNotFound."""
-        return await self.client.queue(name)
 
     def shown(self, queue: str, body: Any) -> Any:
         """Return what is shown of a body: all of it, or what the mask lets through."""

@@ -74,7 +74,7 @@ ENDPOINTS = (
     Endpoint("POST", "/sweep/{queue}", "manage", queues.sweep, given.Nothing, view.Changed),
     Endpoint("GET", "/shards/{queue}", "read", queues.show_shards, given.Shards, view.ShardsView),
     Endpoint(
-        "GET", "/messages/{queue}", "read", messages.list_messages, given.MessageFilter, view.MessagesView
+        "GET", "/messages/{queue}", "read", messages.list_messages, given.ListMessages, view.MessagesView
     ),
     Endpoint("POST", "/messages/{queue}", "act", messages.send, given.Send, view.SentView),
     Endpoint("GET", "/message/{id}", "read", messages.show_message, given.OneMessage, view.MessageView),
@@ -85,6 +85,9 @@ ENDPOINTS = (
     ),
     Endpoint("POST", "/redrive/{queue}", "act", letters.redrive, given.Redrive, view.Changed),
     Endpoint("POST", "/remove/{queue}", "act", letters.remove_messages, given.RemoveMessages, view.Changed),
+    Endpoint(
+        "POST", "/remove-matching/{queue}", "act", messages.remove_matching, given.MessageFilter, view.Changed
+    ),
     Endpoint("GET", "/consumers", "read", queues.list_all_consumers, given.ListConsumers, view.ConsumersView),
     Endpoint("GET", "/consumers/{queue}", "read", queues.list_consumers, given.Nothing, view.ConsumersView),
     Endpoint("POST", "/evict/{queue}", "act", queues.evict, given.Evict, view.Changed),

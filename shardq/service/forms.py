@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 from shardq.service.problems import Refused
 from shardq.service.views import Changed, QueueDetail, ScheduleView, SentView
 
-__all__ = ["Said", "back_to", "form_given", "said_before", "told"]
+__all__ = ["Said", "back_to", "form_given", "report_of", "said_before"]
 
 COOKIE = "shardq_said"
 _OWN = {"csrf", "back"}
@@ -69,8 +69,8 @@ def _setting(text: str) -> Any:
         return text or None
 
 
-def told(action: str, answer: Any) -> Said:
-    """Return what is said of an action that was done."""
+def report_of(action: str, answer: Any) -> Said:
+    """Return the report of an action that was done."""
     match answer:
         case Changed(changed=count, more=more):
             rest = "; there may be more: repeat it" if more else ""
@@ -115,5 +115,5 @@ def said_before(cookies: Mapping[str, str]) -> Said | None:
     """Return what the last action left to be said."""
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(cookies.get(COOKIE, "")), type=Said)
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return None

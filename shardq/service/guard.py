@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -11,11 +12,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardq.service.problems import Refused, problem_of
 
-__all__ = ["LOOPBACK", "Guard"]
+__all__ = ["HEALTH", "LOOPBACK", "Guard"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HEALTH = frozenset(("/livez", "/readyz"))
+"""Paths that disclose nothing: probes reach them by any address."""
+
 MOST_BYTES = 2 * 1024 * 1024
 """Of a request's body: a message of a mebibyte as base64, and more."""
+
+BODY_SECONDS = 30.0
+"""For a client to send it, from the head of the request on."""
 
 MOST_QUERY_BYTES = 8_192
 _METHODS = {"GET", "HEAD", "POST", "PATCH", "DELETE"}
@@ -38,10 +45,10 @@ _HEADERS = (
 
 
 class Guard:
-    """Refuses requests for other hosts, from other sites, and of too many bytes; an ASGI application around another.
+    """Refuses requests for other hosts, from other sites, of too many bytes, and slow ones; an ASGI application.
 
     The check of the host keeps a page of another site from reaching a service on this machine by a name that it points
-    to 127.0.0.1. ``hosts`` are names without ports; ``*`` allows all.
+    to 127.0.0.1. ``hosts`` are names without ports; ``*`` allows all. Health checks come by any address.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
@@ -52,15 +59,21 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        left, started = MOST_BYTES, False
+        left, started, whole = MOST_BYTES, False, False
+        until = asyncio.get_running_loop().time() + BODY_SECONDS
 
         async def counted() -> Message:
-            nonlocal left
-            message = await receive()
-            if message["type"] == "http.request":
-                left -= len(message.get("body", b""))
-                if left < 0:
-                    raise _too_large()
+            nonlocal left, whole
+            try:
+                async with asyncio.timeout_at(None if whole else until):
+                    message = await receive()
+            except TimeoutError as error:
+                text = f"the body was not sent within {BODY_SECONDS:g} seconds"
+                raise Refused(408, "request_timeout", text) from error
+            whole = not message.get("more_body", False)
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _too_large()
             return message
 
         async def guarded(message: Message) -> None:
@@ -89,7 +102,8 @@ class Guard:
                 raise Refused(400, "repeated_header", f"{name.decode('latin-1')}: give this header once")
             headers[name] = value
         host = headers.get(b"host", b"").decode("latin-1")
-        self._check_host(host)
+        if scope["path"].removeprefix(scope.get("root_path", "")) not in HEALTH:
+            self._check_host(host)
         if scope["method"] not in _METHODS:
             raise Refused(405, "method_not_allowed", f"use one of {', '.join(sorted(_METHODS))}")
         if len(scope["query_string"]) > MOST_QUERY_BYTES:

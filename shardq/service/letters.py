@@ -10,12 +10,15 @@ from datetime import datetime
 from functools import partial
 from itertools import islice
 
+import msgspec
+
 from shardq import MessageFilter, StoredMessage
-from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX, dead_letter_name
-from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
+from shardq.base.shard import DEAD_LETTER_SUFFIX
+from shardq.core.settling.dead_letters import dead_letter_name
+from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
 from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
-from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, page_of, pages_of, shown_message
+from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, remove_each, scan, shown_message
 from shardq.service.parameters import MOST_SCANNED, Letters, Redrive, RemoveMessages
 from shardq.service.views import Changed, DeadLettersView, DeadLetterView, MessageView, Reason
 
@@ -25,12 +28,11 @@ REASON, SOURCE, ORIGIN, DELIVERIES = "shardq-reason", "shardq-queue", "shardq-id
 """The headers of a dead letter."""
 
 NO_REASON = "(none)"
-_AT_ONCE = 8
 
 
 async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     """Return the dead letters of a dead-letter queue, grouped and counted by reason."""
-    await desk.queue(name)
+    await desk.store.settings(name)  # so that a wrong name is reported
 
     async def read() -> DeadLettersView:
         return await asyncio.to_thread(partial(_scan_letters, desk, name, given))
@@ -41,31 +43,25 @@ async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView
 def _scan_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     counted: Counter[str] = Counter()
     newest: dict[str, datetime] = {}
-    start, scanned = (given.page - 1) * given.size, 0
-    letters: list[DeadLetterView] = []
-    for message in islice(stored_in(desk.store.sync.queue(name), PAGE), given.scan):
-        scanned += 1
+
+    def matches(message: StoredMessage) -> bool:
         reason = _reason(message)
-        if given.source and message.headers.get(SOURCE) != given.source:
-            continue
+        if given.source not in ("", message.headers.get(SOURCE)):
+            return False
         counted[reason] += 1
         newest[reason] = max(newest.get(reason, message.enqueued_at), message.enqueued_at)
-        if _is_for(reason, given.reason):
-            bodies = given.bodies and start <= len(letters) < start + given.size
-            shown = shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None)
-            letters.append(_letter(message, shown, reason))
+        return _is_for(reason, given.reason)
+
+    stored = islice(stored_in(desk.store.sync.queue(name), PAGE), given.scan)
+    page, scanned = scan(name, given, stored, matches)
+    most = MOST_SHOWN_IN_LISTS if given.bodies else None
     return DeadLettersView(
-        queue=name,
         reasons=[
             Reason(reason=reason, count=count, newest=newest[reason])
             for reason, count in counted.most_common()
         ],
-        letters=page_of(letters, given.page, given.size),
-        matching=len(letters),
-        scanned=scanned,
-        complete=scanned < given.scan,
-        page=given.page,
-        pages=pages_of(len(letters), given.size),
+        letters=[_letter(each, shown_message(desk, name, each, most=most)) for each in page],
+        **msgspec.structs.asdict(scanned),
     )
 
 
@@ -78,12 +74,12 @@ def _is_for(reason: str, wanted: str) -> bool:
     return wanted in ("", reason) or (reason != NO_REASON and wanted in reason)
 
 
-def _letter(message: StoredMessage, shown: MessageView, reason: str) -> DeadLetterView:
+def _letter(message: StoredMessage, shown: MessageView) -> DeadLetterView:
     headers = message.headers
     deliveries = headers.get(DELIVERIES)
     return DeadLetterView(
         message=shown,
-        reason=reason,
+        reason=_reason(message),
         source=_text(headers, SOURCE),
         original_id=_text(headers, ORIGIN),
         deliveries=deliveries if isinstance(deliveries, int) else None,
@@ -98,24 +94,32 @@ def _text(headers: Mapping[str, object], name: str) -> str | None:
 async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     """Move dead letters back, out of the dead-letter queue of the path.
 
-    Those of queues that the key does not see stay.
+    Those stay whose queue the key does not see, was deleted, or has another dead-letter queue by now.
     """
     every = given.ids is None and not given.reason and not given.source
     found = await _chosen(desk, name, given)
-    if not any(source for _, source in found):
-        await _check_is_dead_letter_queue(desk, name)
     by_source: dict[str, list[str]] = {}
     for identity, source in found:
-        if source is not None and desk.may("act", source):
+        if source is not None and desk.may("act", source):  # any sender may have written that header
             by_source.setdefault(source, []).append(identity)
-    moved = 0
-    try:
-        for source, ids in by_source.items():
-            where = None if every else MessageFilter(ids=frozenset(ids))
-            moved += await (await desk.queue(source)).redrive(where=where)
-    finally:
-        desk.store.forget()
-    return Changed(changed=moved, more=len(found) >= MOST_SCANNED)
+    error: ShardqError | None = None
+    is_source = False
+    for source, ids in by_source.items():
+        where = None if every else MessageFilter(ids=frozenset(ids))
+        try:
+            queue = await desk.client.queue(source)
+            if dead_letter_name(source, await queue.settings()) == name:
+                is_source = True
+                await queue.redrive(where=where, progress=desk.tally.counting())
+        except (InvalidName, QueueNotFound):
+            continue
+        except ShardqError as raised:  # the letters of the other queues go back all the same
+            error = error or raised
+    if error is not None:
+        raise error
+    if not is_source:
+        await _check_is_dead_letter_queue(desk, name)
+    return Changed(changed=desk.tally.changed, more=len(found) >= MOST_SCANNED)
 
 
 async def _check_is_dead_letter_queue(desk: Desk, name: str) -> None:
@@ -135,28 +139,18 @@ async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Chang
             f"ids, reason, source: give one of them; to remove all messages of {name}, purge it"
         )
     ids: Sequence[str] = given.ids or [identity for identity, _ in await _chosen(desk, name, given)]
-    queue, places = await desk.queue(name), asyncio.Semaphore(_AT_ONCE)
-
-    async def remove(identity: str) -> bool:
-        async with places:
-            return await queue.remove(identity)
-
-    try:
-        removed = sum(await asyncio.gather(*map(remove, dict.fromkeys(ids))))
-    finally:
-        desk.store.forget()
-    return Changed(changed=removed, more=given.ids is None and len(ids) >= MOST_SCANNED)
+    return await remove_each(desk, name, ids, more=given.ids is None and len(ids) >= MOST_SCANNED)
 
 
 async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> list[tuple[str, str | None]]:
     """Return the ids of the messages that are meant, and the queues that they came from."""
-    queue = await desk.queue(name)
+    queue = await desk.client.queue(name)
     if given.ids is not None:
         found = [await queue.get(identity) for identity in dict.fromkeys(given.ids)]
         messages: Iterable[StoredMessage] = [each for each in found if each is not None]
         return [(each.id, _text(each.headers, SOURCE)) for each in messages]
 
-    def scan() -> list[tuple[str, str | None]]:
+    def choose() -> list[tuple[str, str | None]]:
         stored = islice(stored_in(desk.store.sync.queue(name), PAGE), MOST_SCANNED)
         return [
             (each.id, _text(each.headers, SOURCE))
@@ -164,4 +158,4 @@ async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> lis
             if _is_for(_reason(each), given.reason) and given.source in ("", each.headers.get(SOURCE))
         ]
 
-    return await asyncio.to_thread(scan)
+    return await asyncio.to_thread(choose)

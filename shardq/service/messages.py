@@ -1,4 +1,4 @@
-"""Endpoints of messages: looking at them without receiving them, sending one, and removing one."""
+"""Endpoints of messages: show them without receiving them, send one, and remove one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardq import Event, StoredMessage
-from shardq.errors import InvalidMessage
+from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.queue_internals import stored_in
-from shardq.service.desk import Desk, NotFound
-from shardq.service.parameters import MessageFilter, Nothing, OneMessage, Send
-from shardq.service.views import Changed, MessagesView, MessageView, SentView
+from shardq.service.desk import Desk, NotFound, gathered
+from shardq.service.parameters import Letters, ListMessages, MessageFilter, Nothing, OneMessage, Send
+from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
     "MOST_SHOWN_IN_LISTS",
@@ -27,7 +27,10 @@ __all__ = [
     "list_messages",
     "page_of",
     "pages_of",
+    "remove_each",
+    "remove_matching",
     "remove_message",
+    "scan",
     "send",
     "show_message",
     "shown_message",
@@ -39,14 +42,17 @@ T = TypeVar("T")
 MOST_SHOWN = 65_536
 """Bytes of a body that are shown unless all of it is asked for."""
 
-MOST_SHOWN_IN_LISTS = 4_096
+MOST_SHOWN_IN_LISTS = 1_024
+"""Of each of the 50 bodies of a page, which shows seven lines."""
+
 MOST_DEPTH = 64
 PAGE = 50  # messages that are read at a time, as they may be large
+_AT_ONCE = 8  # messages that are removed
 
 
-async def list_messages(desk: Desk, name: str, given: MessageFilter) -> MessagesView:
+async def list_messages(desk: Desk, name: str, given: ListMessages) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
-    await desk.queue(name)  # so that a wrong name is told
+    await desk.store.settings(name)  # so that a wrong name is reported
     now = await desk.client.now()
 
     async def read() -> MessagesView:
@@ -55,27 +61,45 @@ async def list_messages(desk: Desk, name: str, given: MessageFilter) -> Messages
     return await desk.store.shared.read(("messages", name, given), read)
 
 
-def _scan(desk: Desk, name: str, given: MessageFilter, now: datetime) -> MessagesView:
+def _scan(desk: Desk, name: str, given: ListMessages, now: datetime) -> MessagesView:
+    page, scanned = scan(name, given, _stored(desk, name, given), partial(_matches, given, now))
+    most = MOST_SHOWN_IN_LISTS if given.bodies else None
+    return MessagesView(
+        messages=[shown_message(desk, name, each, most=most) for each in page],
+        **msgspec.structs.asdict(scanned),
+    )
+
+
+def _stored(desk: Desk, name: str, given: MessageFilter) -> Iterable[StoredMessage]:
     queue = desk.store.sync.queue(name)
     if given.blocked:
-        stored: Iterable[StoredMessage] = queue.peek(given.scan, blocked=True)
-    else:
-        stored = islice(stored_in(queue, PAGE), given.scan)
-    start, scanned = (given.page - 1) * given.size, 0
-    matching: list[MessageView] = []
+        return queue.peek(given.scan, blocked=True)
+    return islice(stored_in(queue, PAGE), given.scan)
+
+
+def scan(
+    name: str,
+    given: ListMessages | Letters,
+    stored: Iterable[StoredMessage],
+    matches: Callable[[StoredMessage], bool],
+) -> tuple[list[StoredMessage], Scanned]:
+    """Return a page of the messages that match, and how many those are."""
+    start, end = (given.page - 1) * given.size, given.page * given.size
+    page: list[StoredMessage] = []
+    matching = scanned = 0
     for message in stored:
         scanned += 1
-        if _matches(message, given, now):
-            bodies = given.bodies and start <= len(matching) < start + given.size
-            matching.append(shown_message(desk, name, message, most=MOST_SHOWN_IN_LISTS if bodies else None))
-    return MessagesView(
+        if matches(message):
+            if start <= matching < end:
+                page.append(message)
+            matching += 1
+    return page, Scanned(
         queue=name,
-        messages=page_of(matching, given.page, given.size),
-        matching=len(matching),
+        matching=matching,
         scanned=scanned,
         complete=scanned < given.scan,
         page=given.page,
-        pages=pages_of(len(matching), given.size),
+        pages=pages_of(matching, given.size),
     )
 
 
@@ -89,7 +113,7 @@ def pages_of(count: int, size: int) -> int:
     return max(1, math.ceil(count / size))
 
 
-def _matches(message: StoredMessage, given: MessageFilter, now: datetime) -> bool:
+def _matches(given: MessageFilter, now: datetime, message: StoredMessage) -> bool:
     age = (now - message.enqueued_at).total_seconds()
     header, equals, value = given.header.partition("=")
     return (
@@ -137,14 +161,18 @@ def _body(desk: Desk, queue: str, body: bytes | None, most: int) -> dict[str, An
     if body is None:
         return {"encoding": "large"}
     try:
-        shown = desk.shown(queue, body)
-    except Exception:  # a mask that fails shows nothing
+        shown = _as_bytes(desk.shown(queue, body))
+    except Exception:  # a mask that fails, or returns what cannot be shown, shows nothing
         shown = None
-    if shown is None:
-        return {"encoding": "masked"}
+    return {"encoding": "masked"} if shown is None else _encoded(shown, most)
+
+
+def _as_bytes(shown: Any) -> bytes | None:
     if isinstance(shown, str):
-        shown = shown.encode("utf-8", "replace")
-    return _encoded(shown, most) if isinstance(shown, bytes) else {"encoding": "json", "body": shown}
+        return shown.encode("utf-8", "replace")
+    if isinstance(shown, bytes | bytearray | None):
+        return shown if shown is None else bytes(shown)
+    return msgspec.json.encode(shown)
 
 
 def _encoded(shown: bytes, most: int) -> dict[str, Any]:
@@ -185,7 +213,11 @@ def _is_flat(value: Any, depth: int) -> bool:
 async def show_message(desk: Desk, message_id: str, given: OneMessage) -> MessageView:
     """Return one message in any state."""
     name = message_id.partition(":")[0]
-    found = await (await desk.queue(name)).get(message_id)
+
+    async def read() -> StoredMessage | None:
+        return await (await desk.client.queue(name)).get(message_id)
+
+    found = await desk.store.shared.read(("message", message_id), read)
     if found is None:
         raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
     most = None if not given.body else 2**62 if given.all else MOST_SHOWN
@@ -194,7 +226,11 @@ async def show_message(desk: Desk, message_id: str, given: OneMessage) -> Messag
 
 async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
     """Return what became of a message, as far as its queue keeps events."""
-    events = await (await desk.queue(message_id.partition(":")[0])).trace(message_id)
+
+    async def read() -> Sequence[Event]:
+        return await (await desk.client.queue(message_id.partition(":")[0])).trace(message_id)
+
+    events = await desk.store.shared.read(("trace", message_id), read)
     return [
         each
         if each.to is None or desk.grant.sees(each.to.partition(":")[0])
@@ -205,7 +241,7 @@ async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Ev
 
 async def send(desk: Desk, name: str, given: Send) -> SentView:
     """Send a message."""
-    queue = await desk.queue(name)
+    queue = await desk.client.queue(name)
     async with queue.producer() as producer:
         sent = await producer.send(
             _sent_body(given),
@@ -237,4 +273,36 @@ def _sent_body(given: Send) -> bytes:
 
 async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Changed:
     """Remove one message in any state."""
-    return Changed(changed=int(await (await desk.queue(message_id.partition(":")[0])).remove(message_id)))
+    return Changed(
+        changed=int(await (await desk.client.queue(message_id.partition(":")[0])).remove(message_id))
+    )
+
+
+async def remove_matching(desk: Desk, name: str, given: MessageFilter) -> Changed:
+    """Remove the messages that match, out of the first ``scan`` of the queue, in any state."""
+    if given == MessageFilter(scan=given.scan):
+        raise InvalidSetting(
+            f"state, header, group, priority, older, younger, blocked: give one of them; to remove all messages of "
+            f"{name}, purge it"
+        )
+    now = await desk.client.now()
+
+    def choose() -> tuple[list[str], int]:
+        stored = list(_stored(desk, name, given))
+        return [each.id for each in stored if _matches(given, now, each)], len(stored)
+
+    ids, scanned = await asyncio.to_thread(choose)
+    return await remove_each(desk, name, ids, more=scanned >= given.scan)
+
+
+async def remove_each(desk: Desk, name: str, ids: Iterable[str], *, more: bool) -> Changed:
+    """Remove messages by their ids, each once. Those that are removed before an error count as changed."""
+    queue, places = await desk.client.queue(name), asyncio.Semaphore(_AT_ONCE)
+
+    async def remove(identity: str) -> None:
+        async with places:
+            removed = await queue.remove(identity)
+        desk.tally.changed += removed
+
+    await gathered(map(remove, dict.fromkeys(ids)))
+    return Changed(changed=desk.tally.changed, more=more)

@@ -18,10 +18,12 @@ _REFUSALS = {
     "401": "The key is missing or unknown.",
     "403": "The key does not allow it, or the request comes from another site.",
     "404": "There is no such thing, or the key does not see it.",
+    "408": "The body was sent too slowly.",
     "409": "The state of the queue does not allow it.",
     "413": "The request or the message is too large.",
     "415": "The content type is not JSON.",
     "421": "The host is not one of those that are allowed.",
+    "429": "The key sends too many requests. Repeat it after the seconds of the header Retry-After.",
     "503": "The store is unreachable.",
 }
 

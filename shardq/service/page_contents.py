@@ -18,10 +18,13 @@ __all__ = ["PAGES", "Page"]
 Ask = Callable[..., Awaitable[Any]]
 Content = dict[str, Any]
 
-MOST_CELLS = 4_000
+MOST_CELLS = 1_280
+"""Of a heat map: each takes about 100 bytes of the page."""
+
 MOST_COLUMNS = 128
-MOST_ROWS = 200
 _LARGEST = 10
+_SURVEYED: Content = {"took": 0.0}
+"""Of pages that show counts of the survey, which has its own pace: they may have waited for it."""
 _BY_CALL = {endpoint.call: endpoint for endpoint in ENDPOINTS}
 
 
@@ -40,11 +43,12 @@ class Page(msgspec.Struct, frozen=True):
 
 
 async def _overview(ask: Ask, _name: str, _wanted: Any) -> Content:
-    return {"view": await ask(queues.overview)}
+    return {"view": await ask(queues.overview), **_SURVEYED}
 
 
 async def _queues(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
-    return {"view": await ask(queues.list_queues, given=msgspec.structs.replace(wanted, exact=False))}
+    view = await ask(queues.list_queues, given=msgspec.structs.replace(wanted, exact=False))
+    return {"view": view, **_SURVEYED}
 
 
 async def _queue(ask: Ask, name: str, wanted: given.Shards) -> Content:
@@ -78,29 +82,34 @@ class HeatMap(msgspec.Struct, frozen=True):
 def heat_map(view: ShardsView) -> HeatMap:
     """Return the shards as a table. Of very many only the time shards with messages are rows."""
     found = {(each.time_shard, each.shard): each for each in view.states if not each.grouped}
-    times = {each.time_shard for each in found.values() if _depth(each)} | {view.written}
-    columns = max([view.shards, *(shard + 1 for (_, shard), each in found.items() if _depth(each))])
-    if view.time_shards * columns <= MOST_CELLS:
+    times = {each.time_shard for each in found.values() if each.backlog} | {view.written}
+    columns = max([view.shards, *(shard + 1 for (_, shard), each in found.items() if each.backlog)])
+    width = min(columns, MOST_COLUMNS)
+    most = MOST_CELLS // width
+    if view.time_shards <= most:
         times |= set(range(view.time_shards))
-    shown, width = sorted(times)[:MOST_ROWS], min(columns, MOST_COLUMNS)
+    shown = sorted([view.written, *sorted(times - {view.written})[: most - 1]])
     rows = [
         HeatRow(str(time), time == view.written, [found.get((time, shard)) for shard in range(width)])
         for time in shown
     ]
     grouped = {each.shard: each for each in view.states if each.grouped}
-    groups = [HeatRow("groups", False, [grouped.get(shard) for shard in sorted(grouped)])] if grouped else []
+    lanes: list[ShardView | None] = [grouped[shard] for shard in sorted(grouped)[:MOST_COLUMNS]]
+    groups = [HeatRow("groups", False, lanes)] if lanes else []
     is_shown = {(time, shard) for time in shown for shard in range(width)}
-    hidden = sum(1 for place, each in found.items() if place not in is_shown and _depth(each))
-    largest = sorted(filter(_depth, view.states), key=lambda each: (-each.level, -_depth(each)))[:_LARGEST]
+    hidden = sum(1 for place, each in found.items() if place not in is_shown and each.backlog)
+    hidden += sum(1 for shard in sorted(grouped)[MOST_COLUMNS:] if grouped[shard].backlog)
+    largest = sorted(
+        (each for each in view.states if each.backlog), key=lambda each: (-each.level, -each.backlog)
+    )[:_LARGEST]
     return HeatMap(width, rows, groups, largest, hidden, dense=width > 24)
 
 
-def _depth(shard: ShardView) -> int:
-    return shard.ready + shard.delayed + shard.in_flight
-
-
-async def _messages(ask: Ask, name: str, wanted: given.MessageFilter) -> Content:
-    return {"view": await ask(messages.list_messages, name, wanted)}
+async def _messages(ask: Ask, name: str, wanted: given.ListMessages) -> Content:
+    conditions = {field: getattr(wanted, field) for field in given.MessageFilter.__struct_fields__}
+    plain = given.MessageFilter(scan=wanted.scan)
+    some = given.MessageFilter(**conditions) != plain
+    return {"view": await ask(messages.list_messages, name, wanted), "conditions": conditions if some else {}}
 
 
 async def _message(ask: Ask, name: str, wanted: given.OneMessage) -> Content:
@@ -112,7 +121,7 @@ async def _message(ask: Ask, name: str, wanted: given.OneMessage) -> Content:
 
 async def _all_letters(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
     shown = msgspec.structs.replace(wanted, exact=False, sort="dead", size=200)
-    return {"view": await ask(queues.list_queues, given=shown)}
+    return {"view": await ask(queues.list_queues, given=shown), **_SURVEYED}
 
 
 async def _letters(ask: Ask, name: str, wanted: given.Letters) -> Content:
@@ -199,7 +208,7 @@ PAGES = (
     Page("/", "overview", "Overview", given.Nothing, _overview),
     Page("/queues", "queues", "Queues", given.ListQueues, _queues),
     Page("/queues/{queue:path}", "queue", "Queue", given.Shards, _queue),
-    Page("/messages/{queue:path}", "messages", "Messages", given.MessageFilter, _messages),
+    Page("/messages/{queue:path}", "messages", "Messages", given.ListMessages, _messages),
     Page("/message/{id:path}", "message", "Message", given.OneMessage, _message),
     Page("/dead-letters", "all_letters", "Dead letters", given.ListQueues, _all_letters),
     Page("/dead-letters/{queue:path}", "letters", "Dead letters", given.Letters, _letters),

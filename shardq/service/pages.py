@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
@@ -16,12 +18,12 @@ from shardq.errors import ShardqError
 from shardq.service.desk import Desk, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
-from shardq.service.forms import Said, back_to, form_given, said_before, told
+from shardq.service.forms import Said, back_to, form_given, report_of, said_before
 from shardq.service.page_contents import PAGES, Page
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import event_stream, fields_of, read_fields
 from shardq.service.rendering import made_templates
-from shardq.service.sessions import COOKIE, Identity, Sessions
+from shardq.service.sessions import Identity, Sessions
 
 __all__ = ["page_routes", "problem_page"]
 
@@ -83,8 +85,17 @@ def page_routes(service: Behind) -> list[Route | Mount]:
         Route("/logout", _logout(service), methods=["POST"]),
         Route("/do/{action}", _doing(service), methods=["POST"]),
         Route("/do/{action}/{name:path}", _doing(service), methods=["POST"]),
-        Mount("/static", StaticFiles(packages=[("shardq.service", "static")])),
+        Mount("/static", GZipMiddleware(_Files(packages=[("shardq.service", "static")]))),
     ]
+
+
+class _Files(StaticFiles):
+    """Scripts and styles. A browser keeps them, and asks each time whether they have changed."""
+
+    def file_response(self, *given: Any, **named: Any) -> Response:
+        response = super().file_response(*given, **named)
+        response.headers["cache-control"] = "no-cache"
+        return response
 
 
 Answer = Callable[[Request], Awaitable[Response]]
@@ -107,7 +118,9 @@ def _showing(service: Behind, page: Page) -> Answer:
             wanted = endpoint.given() if given is None else given
             return await service.perform(endpoint, desk, queue, wanted)
 
+        began = time.monotonic()
         content = await page.load(ask, name, given)
+        content = {"took": time.monotonic() - began} | content
         content |= {
             "name": name,
             "given": given,
@@ -157,8 +170,6 @@ def _page(
     response = HTMLResponse(text, status)
     if said is not None and "hx-request" not in request.headers:
         response.delete_cookie(SAID, path=_root(request) or "/")
-    if identity is not None and identity.fresh_cookie is not None:
-        service.sessions.set_cookie(response, request, identity.fresh_cookie)
     return response
 
 
@@ -194,7 +205,7 @@ def _doing(service: Behind) -> Answer:
             answer = await service.perform(
                 endpoint, service.desk(identity), request.path_params.get("name", ""), given
             )
-            said = told(action, answer)
+            said = report_of(action, answer)
         except (ShardqError, Refused) as error:
             problem = problem_of(error)
             said = Said("failed", "it failed" if problem is None else problem.detail)
@@ -237,7 +248,7 @@ def _logout(service: Behind) -> Answer:
         identity = service.sessions.identify(request)
         service.sessions.check_csrf(identity, dict(await _form(request)).get("csrf"))
         response = back_to(request, f"{_root(request)}/login")
-        response.delete_cookie(COOKIE, path=_root(request) or "/")
+        service.sessions.set_cookie(response, request, "")
         return response
 
     return logout

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -12,6 +12,7 @@ __all__ = [
     "Evict",
     "Letters",
     "ListConsumers",
+    "ListMessages",
     "ListQueues",
     "ListTasks",
     "ListWorkflows",
@@ -31,9 +32,7 @@ MOST_SCANNED = 10_000
 
 Page = Annotated[int, msgspec.Meta(ge=1, le=1_000_000, description="The page, from 1.")]
 PageSize = Annotated[int, msgspec.Meta(ge=1, le=200, description="Entries of a page.")]
-Scan = Annotated[
-    int, msgspec.Meta(ge=1, le=MOST_SCANNED, description="Messages of the queue that are looked at.")
-]
+Scan = Annotated[int, msgspec.Meta(ge=1, le=MOST_SCANNED, description="Messages of the queue that are read.")]
 Priority = Annotated[int, msgspec.Meta(ge=0, le=9)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e10)]
 Text = Annotated[str, msgspec.Meta(max_length=500)]
@@ -89,7 +88,7 @@ class Shards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages. A ``header`` is ``name`` or ``name=value``; ages are since the send. ``bodies`` shows them."""
+    """Which messages of the first ``scan``. A ``header`` is ``name`` or ``name=value``; ages are since the send."""
 
     state: Literal["", "ready", "delayed", "in_flight"] = ""
     header: Text = ""
@@ -97,11 +96,16 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     priority: Priority | None = None
     older: Seconds | None = None
     younger: Seconds | None = None
-    bodies: bool = False
     blocked: bool = False
+    scan: Scan = 1_000
+
+
+class ListMessages(MessageFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of the messages that match; ``bodies`` shows these."""
+
+    bodies: bool = False
     page: Page = 1
     size: PageSize = 50
-    scan: Scan = 1_000
 
 
 class OneMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -193,7 +197,3 @@ class ScheduleId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The id of a schedule."""
 
     id: Text
-
-
-Given = Any
-"""One of these structs."""

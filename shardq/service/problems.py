@@ -12,21 +12,25 @@ __all__ = ["Problem", "Refused", "problem_of"]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """An error as an answer. ``code`` is stable; ``retryable`` says whether the same request may succeed later."""
+    """An error as an answer. ``code`` is stable; ``retryable`` says whether the same request may succeed later.
+
+    ``retry_after`` is the number of seconds after which it may, where that is known.
+    """
 
     title: str
     status: int
     code: str
     detail: str
     retryable: bool = False
+    retry_after: int | None = None
 
 
 class Refused(Exception):
     """Raised for a request that is refused before anything is asked of the store."""
 
-    def __init__(self, status: int, code: str, detail: str) -> None:
+    def __init__(self, status: int, code: str, detail: str, *, retry_after: int | None = None) -> None:
         super().__init__(detail)
-        self.status, self.code = status, code
+        self.status, self.code, self.retry_after = status, code, retry_after
 
 
 _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], int], ...] = (
@@ -54,6 +58,7 @@ _TITLES = {
     403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
+    408: "Request timeout",
     409: "Conflict",
     413: "Too large",
     415: "Unsupported media type",
@@ -66,14 +71,13 @@ _TITLES = {
 def problem_of(error: Exception) -> Problem | None:
     """Return the problem of an error; None for one that is a defect of the service."""
     if isinstance(error, Refused):
-        return _problem(error.status, error.code, str(error))
-    if isinstance(error, errors.ShardqError):
+        status, detail, retryable, after = error.status, str(error), error.status == 429, error.retry_after
+    elif isinstance(error, errors.ShardqError):
         status = next(status for kinds, status in _STATUSES if isinstance(error, kinds))
-        return _problem(status, error.code, masked(str(error)), retryable=error.retryable)
-    return None
-
-
-def _problem(status: int, code: str, detail: str, *, retryable: bool = False) -> Problem:
+        detail, retryable, after = masked(str(error)), error.retryable, None
+    else:
+        return None
+    title = _TITLES.get(status, "Error")
     return Problem(
-        title=_TITLES.get(status, "Error"), status=status, code=code, detail=detail, retryable=retryable
+        title=title, status=status, code=error.code, detail=detail, retryable=retryable, retry_after=after
     )

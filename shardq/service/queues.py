@@ -12,8 +12,11 @@ from typing import Any
 import msgspec
 
 from shardq import ConsumerState, ShardState
-from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.service.desk import Desk
+from shardq.base.shard import INTERNAL
+from shardq.base.texts import many
+from shardq.errors import InvalidSetting
+from shardq.service.desk import Desk, gathered
+from shardq.service.messages import page_of, pages_of
 from shardq.service.parameters import (
     Confirmed,
     CreateQueue,
@@ -36,6 +39,7 @@ from shardq.service.views import (
     ShardsView,
     ShardView,
 )
+from shardq.settings import check_setting_name
 
 __all__ = [
     "alter_queue",
@@ -74,21 +78,20 @@ _SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
 async def overview(desk: Desk, _name: str, _given: Nothing) -> OverviewView:
     """Return all queues together, as far as they are counted yet."""
     names = desk.seen(await desk.store.names())
-    rows = list((await desk.store.survey.rows(names, PAINT_SECONDS)).values())
+    rows = list((await desk.counted(names, PAINT_SECONDS)).values())
     dead_queues = {row.dead_letter_queue for row in rows}
     own = [row for row in rows if row.name not in dead_queues]  # whose letters are counted as dead
     return OverviewView(
         queues=len(names),
         counted=len(rows),
+        counted_at=desk.store.survey.ended_at,
         ready=sum(row.ready for row in own),
         delayed=sum(row.delayed for row in own),
         in_flight=sum(row.in_flight for row in own),
-        dead=sum(row.ready + row.delayed + row.in_flight for row in rows if row.name in dead_queues),
+        dead=sum(row.backlog for row in rows if row.name in dead_queues),
         consumers=sum(row.consumers for row in own),
         late_seconds=max((row.late_seconds for row in own), default=0.0),
-        busiest=sorted(own, key=lambda row: (-(row.ready + row.in_flight + row.delayed), row.name))[
-            :_BUSIEST
-        ],
+        busiest=sorted(own, key=lambda row: (-row.backlog, row.name))[:_BUSIEST],
         attention=[text for row in own for text in _attention(row)][:20],
     )
 
@@ -102,7 +105,7 @@ def _attention(row: QueueRow) -> Sequence[str]:
     if row.sends_paused:
         found.append(f"{row.name}: sends are paused")
     if row.dead:
-        found.append(f"{row.name}: {row.dead:,} dead letters")
+        found.append(f"{row.name}: {many(row.dead, 'dead letter')}")
     if row.late_seconds > LATE_SECONDS and not row.delivery_paused:
         found.append(f"{row.name}: a message has been due for {row.late_seconds / 60:,.0f} minutes")
     return found
@@ -114,54 +117,56 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
     names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
     known: Mapping[str, QueueRow] = {}
     if given.sort != "name" or not given.exact:
-        known = await desk.store.survey.rows(names, PAINT_SECONDS)
+        known = await desk.counted(names, PAINT_SECONDS)
         if given.sort != "name":
             counted = sorted(known.values(), key=lambda row: (_SORTS[given.sort](row), row.name))
             names = [*(row.name for row in counted), *(name for name in names if name not in known)]
-    start = (given.page - 1) * given.size
-    page = names[start : start + given.size]
+    page = page_of(names, given.page, given.size)
     if given.exact:
-        found = await asyncio.gather(*map(desk.store.row, page), return_exceptions=True)
-        rows = [row for row in found if not isinstance(row, QueueNotFound)]
-        if errors := [row for row in rows if isinstance(row, BaseException)]:
-            raise errors[0]
-        known = {row.name: row for row in rows if isinstance(row, QueueRow)}
+        known = {row.name: row for row in await gathered(map(desk.row, page))}
         page = [name for name in page if name in known]
     return QueuesView(
         queues=[known.get(name) or QueueRow(name=name, error="not counted yet") for name in page],
         total=len(names),
         page=given.page,
-        pages=max(1, math.ceil(len(names) / given.size)),
+        pages=pages_of(len(names), given.size),
         counted=len(known),
+        counted_at=None if given.exact else desk.store.survey.ended_at,
     )
 
 
 async def show_queue(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
     """Return a queue with its counts and settings."""
-    row, settings = await asyncio.gather(desk.store.row(name), desk.store.settings(name))
+    row, settings = await asyncio.gather(desk.row(name), desk.store.settings(name))
+    if settings.dead_letter_queue != row.dead_letter_queue:  # the key does not see it
+        settings = msgspec.structs.replace(settings, dead_letter_queue=None)
     return QueueDetail(queue=row, settings=msgspec.to_builtins(settings))
 
 
 async def create_queue(desk: Desk, _name: str, given: CreateQueue) -> QueueDetail:
     """Create a queue with its dead-letter queue."""
     desk.check("manage", given.name)
+    _check_is_no_subscription(given.name)
     await desk.client.create_queue(given.name, **_settings(desk, given.settings))
     return await _changed(desk, given.name)
 
 
 async def alter_queue(desk: Desk, name: str, given: Settings) -> QueueDetail:
     """Change settings of a queue in use."""
-    await (await desk.queue(name)).alter(**_settings(desk, given.settings))
+    await (await desk.client.queue(name)).alter(**_settings(desk, given.settings))
     return await _changed(desk, name)
 
 
 def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that a key may make. Its messages go to no dead-letter queue that it does not see."""
+    for name in given:  # each is an argument of a call, which has others
+        check_setting_name(name)
     dead = given.get("dead_letter_queue")
     if dead is not None and not isinstance(dead, str):
         raise InvalidSetting("dead_letter_queue: give the name of a queue")
     if dead is not None:
         desk.check("manage", dead)
+        _check_is_no_subscription(dead)
     return dict(given)
 
 
@@ -173,14 +178,23 @@ async def _changed(desk: Desk, name: str) -> QueueDetail:
 async def delete_queue(desk: Desk, name: str, given: Confirmed) -> Changed:
     """Delete a queue with all its messages."""
     _check_confirmed(name, given)
+    _check_is_no_subscription(name)
     await desk.client.delete_queue(name)
     return Changed(changed=1)
+
+
+def _check_is_no_subscription(name: str) -> None:
+    if name.startswith(INTERNAL):  # its topic has to know of it
+        raise InvalidSetting(
+            f"queue {name!r} is that of a subscription: `shardq subscription create` and `shardq subscription delete` "
+            "change those"
+        )
 
 
 async def purge(desk: Desk, name: str, given: Confirmed) -> Changed:
     """Remove all messages of a queue, those in flight too."""
     _check_confirmed(name, given)
-    return Changed(changed=await (await desk.queue(name)).purge())
+    return Changed(changed=await (await desk.client.queue(name)).purge())
 
 
 def _check_confirmed(name: str, given: Confirmed) -> None:
@@ -192,26 +206,26 @@ def _check_confirmed(name: str, given: Confirmed) -> None:
 
 async def pause(desk: Desk, name: str, given: Pause) -> QueueDetail:
     """Stop deliveries, sends or both."""
-    await (await desk.queue(name)).pause(delivery=given.delivery, sends=given.sends)
+    await (await desk.client.queue(name)).pause(delivery=given.delivery, sends=given.sends)
     return await _changed(desk, name)
 
 
 async def resume(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
     """Allow deliveries and sends again."""
-    await (await desk.queue(name)).resume()
+    await (await desk.client.queue(name)).resume()
     return await _changed(desk, name)
 
 
 async def sweep(desk: Desk, name: str, _given: Nothing) -> Changed:
     """Remove leftovers and what has expired."""
-    return Changed(changed=await (await desk.queue(name)).sweep())
+    return Changed(changed=await (await desk.client.queue(name)).sweep())
 
 
 async def show_shards(desk: Desk, name: str, given: Shards) -> ShardsView:
     """Return the shards of a queue that are in use, by depth or age."""
 
     async def read() -> Sequence[ShardState]:
-        return await (await desk.queue(name)).shard_states()
+        return await (await desk.client.queue(name)).shard_states()
 
     settings = await desk.store.settings(name)
     states = await desk.store.shared.read(("shards", name), read)
@@ -244,7 +258,7 @@ async def show_shards(desk: Desk, name: str, given: Shards) -> ShardsView:
 def _weight(state: ShardState, by: str, now: datetime) -> float:
     counts = state.counts
     if by == "depth":
-        return float(counts.ready + counts.delayed + counts.in_flight)
+        return float(counts.backlog)
     return 0.0 if counts.oldest is None else max(1.0, (now - counts.oldest).total_seconds())
 
 
@@ -260,7 +274,7 @@ async def list_consumers(desk: Desk, name: str, _given: Nothing) -> ConsumersVie
 
 
 async def _consumers_of(desk: Desk, name: str) -> Sequence[ConsumerState]:
-    return await (await desk.queue(name)).consumers()
+    return await (await desk.client.queue(name)).consumers()
 
 
 async def list_all_consumers(desk: Desk, _name: str, given: ListConsumers) -> ConsumersView:
@@ -268,14 +282,7 @@ async def list_all_consumers(desk: Desk, _name: str, given: ListConsumers) -> Co
     words = given.search.casefold()
     names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
     read = names[:_MOST_WITH_CONSUMERS]
-    found = await asyncio.gather(
-        *(list_consumers(desk, name, Nothing()) for name in read), return_exceptions=True
-    )
-    if errors := [
-        each for each in found if isinstance(each, BaseException) and not isinstance(each, QueueNotFound)
-    ]:
-        raise errors[0]
-    views = [each for each in found if isinstance(each, ConsumersView)]
+    views = await gathered(list_consumers(desk, name, Nothing()) for name in read)
     consumers = sorted(
         (each for view in views for each in view.consumers),
         key=lambda each: (-each.held, each.name or each.id),
@@ -289,4 +296,4 @@ def _consumer(queue: str, state: ConsumerState) -> ConsumerView:
 
 async def evict(desk: Desk, name: str, given: Evict) -> Changed:
     """Release the messages that a dead consumer holds."""
-    return Changed(changed=await (await desk.queue(name)).evict(given.consumer, force=given.force))
+    return Changed(changed=await (await desk.client.queue(name)).evict(given.consumer, force=given.force))

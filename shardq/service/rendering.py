@@ -12,7 +12,13 @@ import jinja2
 import msgspec
 from markupsafe import Markup
 
-__all__ = ["made_templates", "name_in_path"]
+from shardq.base.texts import many, plural
+
+__all__ = ["made_templates"]
+
+MOST_VALUES = 1_000
+"""Of a body that is shown as a tree. A larger one is text: a tree takes 50 bytes of the page for each value."""
+
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
@@ -28,15 +34,19 @@ def made_templates() -> jinja2.Environment:
     )
     templates.filters.update(
         number=number,
+        many=many,
+        plural=plural,
         ago=ago,
         span=span,
         size=size,
-        in_path=name_in_path,
+        in_path=in_path,
         pattern=re.escape,
         pretty=pretty,
         compact=compact,
+        as_fields=as_fields,
         with_fields=with_fields,
     )
+    templates.tests["few"] = are_few
     for name in templates.list_templates():
         templates.get_template(name)  # compiled before the first request
     return templates
@@ -92,7 +102,7 @@ def size(count: int) -> Markup:
     return Markup('<span title="{:,} bytes">{}</span>').format(count, text)
 
 
-def name_in_path(name: str) -> str:
+def in_path(name: str) -> str:
     """Return a name as one part of a path."""
     return quote(name, safe="@:")
 
@@ -102,6 +112,20 @@ def pretty(value: Any) -> str:
     return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
+def are_few(value: Any, most: int = MOST_VALUES) -> bool:
+    """Return whether JSON has at most ``most`` values.
+
+    >>> are_few({"a": [1, 2]}, 4), are_few({"a": [1, 2]}, 3)
+    (True, False)
+    """
+    rest, left = [value], most
+    while rest and left >= 0:
+        left -= 1
+        each = rest.pop()
+        rest += each.values() if isinstance(each, dict) else each if isinstance(each, list) else ()
+    return left >= 0
+
+
 def compact(value: Any) -> str:
     """Return a value as JSON in one line."""
     return msgspec.json.encode(value).decode()
@@ -109,10 +133,14 @@ def compact(value: Any) -> str:
 
 def with_fields(fields: Mapping[str, Any], **changes: Any) -> str:
     """Return a query with some fields changed. Those that are empty are left out."""
-    merged = {**fields, **changes}
-    shown = {
-        name: "true" if value is True else value
-        for name, value in merged.items()
-        if value not in (None, "", False)
-    }
+    shown = as_fields({**fields, **changes})
     return f"?{urlencode(shown)}" if shown else "?"
+
+
+def as_fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return parameters as fields of a form. Those that are empty are left out, and 0 is not."""
+    return {
+        name: "true" if value is True else value
+        for name, value in values.items()
+        if value is not False and value not in (None, "")
+    }

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import secrets
 import signal
 import socket
+import ssl
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from logging.handlers import WatchedFileHandler
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -58,20 +64,49 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
         check_number("processes", self.processes, 1, MOST_PROCESSES, whole=True)
         check_number("port", self.port, 0, 65_535, whole=True)
         is_local = self.host in LOOPBACK or self.host.startswith("127.")
-        if not is_local and self.options.keys is None and not self.insecure:
-            raise InvalidSetting(
-                f"host={self.host!r} is reached from other machines, and there are no keys: create one with "
-                "`shardq keys create NAME`, or give --insecure to let everybody do everything"
-            )
+        if self.options.keys is None and not self.insecure:
+            remedy = "create one with `shardq keys create NAME`, or give --insecure to let each request do everything"
+            if not is_local:
+                raise InvalidSetting(
+                    f"host={self.host!r} is reached from other machines, and there are no keys: {remedy}"
+                )
+            if names := [name for name in self.allow_hosts if name not in LOOPBACK]:
+                raise InvalidSetting(
+                    f"allow_host={names[0]!r} is reached from other machines through a proxy, and there are no keys: "
+                    f"{remedy}"
+                )
         if self.options.keys is not None and not KeyFile(self.options.keys).keys():
+            lack = "has no key" if Path(self.options.keys).exists() else "does not exist"
             raise InvalidSetting(
-                f"keys={self.options.keys!r} has no key: create one with `shardq keys create NAME --role manage`"
+                f"keys={self.options.keys!r} {lack}: create a key with "
+                f"`shardq keys create NAME --role manage --keys {self.options.keys}`"
             )
         if self.prefix and (not self.prefix.startswith("/") or self.prefix.endswith("/")):
             raise InvalidSetting(
                 f"prefix={self.prefix!r}: give a path such as /queues, without a slash at its end"
             )
+        self._check_files()
         _imported("mask", self.mask)
+
+    def _check_files(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidSetting("certificate, private_key: give both, or none to serve HTTP")
+        if self.certificate is not None:
+            try:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(self.certificate, self.key, password="")
+            except OSError as error:  # ssl.SSLError is one
+                raise InvalidSetting(
+                    f"certificate={self.certificate!r}, private_key={self.key!r} cannot be used: "
+                    f"{error.strerror or error}; give readable PEM files of one pair, without a password"
+                ) from error
+        if self.audit_log is not None:
+            try:
+                Path(self.audit_log).open("a").close()
+            except OSError as error:
+                raise InvalidSetting(
+                    f"audit_log={self.audit_log!r} cannot be written: {error.strerror}; give another path"
+                ) from error
 
     @property
     def answering(self) -> ServiceOptions:
@@ -128,7 +163,7 @@ def _bound(plan: ServePlan) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((plan.host, plan.port))
-        bound.listen(_WAITING)  # so that whoever is told the URL need not try again
+        bound.listen(_WAITING)  # so that a client that gets the URL need not try again
     except OSError as error:
         bound.close()
         raise InvalidSetting(
@@ -163,17 +198,25 @@ def planned() -> Service:
     """Return the application that the environment describes, in each process."""
     plan = msgspec.json.decode(os.environ[_PLAN], type=ServePlan)
     _write_logs(plan.audit_log)
+    if (parent := multiprocessing.parent_process()) is not None:
+        threading.Thread(target=_end_with, args=(parent,), name="shardq-parent", daemon=True).start()
     return _Served(
         plan.url, plan.answering, mask=_imported("mask", plan.mask), doctor=_imported("doctor", plan.doctor)
     )
 
 
+def _end_with(parent: BaseProcess) -> None:
+    """End this process when its parent is killed: nothing else would, and it would hold the port."""
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def _write_logs(audit_log: str | None) -> None:
     """Write the audit log to its file, or to stderr, and warnings to stderr."""
     audit = logging.getLogger("shardq.service.audit")
-    handler = (
-        logging.StreamHandler() if audit_log is None else logging.FileHandler(audit_log, encoding="utf-8")
-    )
+    handler: logging.Handler = logging.StreamHandler()
+    if audit_log is not None:
+        handler = WatchedFileHandler(audit_log, encoding="utf-8")  # which may be rotated
     handler.setFormatter(logging.Formatter("%(message)s"))
     audit.handlers[:] = [handler]
     audit.setLevel(logging.INFO)

@@ -19,7 +19,6 @@ FRESH_SECONDS = 1.5
 """For so long after its end a read is the answer to others. Less than a tick, so each tick reads anew."""
 
 TICK_SECONDS = 2.0
-MOST_READS = 5_000
 MOST_LISTENERS = 200
 
 
@@ -33,11 +32,13 @@ class SharedReads:
 
     A read that many wait for is one request to the store, also while the store does not answer. It is a cache of at
     most 1.5 seconds: an action of this process drops it, and one of another process is seen that much later.
+    The first read after that time drops the answers that are older.
     """
 
     def __init__(self, fresh: float = FRESH_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
         self._fresh, self._clock = fresh, clock
         self._reads: dict[Hashable, _Read] = {}
+        self._dropped_at = clock()
 
     async def read(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         """Return what ``make`` returns, or what it returned to another caller a moment ago. Errors are shared too."""
@@ -62,8 +63,9 @@ class SharedReads:
             task.exception()  # those who waited for it may all have left
 
     def _drop_old(self) -> None:
-        if len(self._reads) >= MOST_READS:
-            now = self._clock()
+        now = self._clock()
+        if now - self._dropped_at >= self._fresh:
+            self._dropped_at = now
             self._reads = {
                 key: read
                 for key, read in self._reads.items()
@@ -72,10 +74,13 @@ class SharedReads:
 
 
 class Ticks:
-    """Tells all open pages at once that it is time to read again. Without listeners nothing runs."""
+    """Has all open pages read again at once. Without listeners nothing runs.
+
+    Ticks are numbered, so that pages that take long to read leave out the same ones.
+    """
 
     def __init__(self, seconds: float = TICK_SECONDS) -> None:
-        self._seconds = seconds
+        self._seconds, self._number = seconds, 0
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
@@ -107,8 +112,10 @@ class Ticks:
     async def _tick(self) -> None:
         while self._listeners and not self._stopped:
             await asyncio.sleep(self._seconds)
+            self._number += 1
+            event = f'event: tick\ndata: {{"number": {self._number}, "seconds": {self._seconds}}}\n\n'
             for queue in tuple(self._listeners):
-                _put(queue, b"event: tick\ndata: {}\n\n")
+                _put(queue, event.encode())
 
 
 def _put(queue: asyncio.Queue[bytes | None], event: bytes | None) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "QueueRow",
     "QueuesView",
     "Reason",
+    "Scanned",
     "ScheduleView",
     "SchedulesView",
     "SentView",
@@ -43,13 +44,23 @@ __all__ = [
 State = Literal["ready", "delayed", "in_flight", "processed"]
 
 
-class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue with its counts. ``dead`` is None where it has no dead-letter queue; ``error`` says why it is unread."""
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages by state."""
 
-    name: str
     ready: int = 0
     delayed: int = 0
     in_flight: int = 0
+
+    @property
+    def backlog(self) -> int:
+        """Messages that are not processed."""
+        return self.ready + self.delayed + self.in_flight
+
+
+class QueueRow(Depth, frozen=True, kw_only=True):
+    """A queue with its counts. ``dead`` is None where it has no dead-letter queue; ``error`` says why it is unread."""
+
+    name: str
     processed: int = 0
     dead: int | None = None
     dead_letter_queue: str | None = None
@@ -62,13 +73,17 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueuesView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of queues. ``total`` is how many match; ``counted`` how many of them have counts yet."""
+    """A page of queues. ``total`` is how many match; ``counted`` how many of them have counts yet.
+
+    ``counted_at`` is when all were counted last; None when they were counted for this answer, or not yet.
+    """
 
     queues: list[QueueRow]
     total: int
     page: int
     pages: int
     counted: int
+    counted_at: datetime | None
 
 
 class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +91,7 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
 
     queues: int
     counted: int
+    counted_at: datetime | None
     ready: int
     delayed: int
     in_flight: int
@@ -93,15 +109,12 @@ class QueueDetail(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Any]
 
 
-class ShardView(msgspec.Struct, frozen=True, kw_only=True):
+class ShardView(Depth, frozen=True, kw_only=True):
     """A shard. ``level`` is 0 for an empty one, else 1 to 9 on a scale of logarithms up to the largest."""
 
     time_shard: int
     shard: int
     grouped: bool
-    ready: int
-    delayed: int
-    in_flight: int
     oldest: datetime | None
     level: int
 
@@ -141,16 +154,21 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
 
 
-class MessagesView(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that match, out of the first ``scanned`` of the queue; ``complete`` if those were all."""
+class Scanned(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages match, out of the first ``scanned`` of the queue; ``complete`` if those were all."""
 
     queue: str
-    messages: list[MessageView]
     matching: int
     scanned: int
     complete: bool
     page: int
     pages: int
+
+
+class MessagesView(Scanned, frozen=True, kw_only=True):
+    """A page of the messages that match."""
+
+    messages: list[MessageView]
 
 
 class DeadLetterView(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,17 +189,11 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     newest: datetime
 
 
-class DeadLettersView(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters of a queue that match, and their reasons, out of the first ``scanned``."""
+class DeadLettersView(Scanned, frozen=True, kw_only=True):
+    """A page of the dead letters that match, and the reasons of all that were scanned."""
 
-    queue: str
     reasons: list[Reason]
     letters: list[DeadLetterView]
-    matching: int
-    scanned: int
-    complete: bool
-    page: int
-    pages: int
 
 
 class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,7 +260,7 @@ class SchedulesView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TasksView(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that wait, run, or are dead letters. Not ``complete``: some messages were not looked at."""
+    """Tasks that wait, run, or are dead letters. Not ``complete``: some messages were not read."""
 
     tasks: list[TaskView]
     matching: int

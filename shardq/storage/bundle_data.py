@@ -16,14 +16,7 @@ from shardq.base.large_body import LargeBody
 from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage
 
-__all__ = [
-    "BundleData",
-    "BundleKeys",
-    "decode_bundle",
-    "decode_keys",
-    "encode_bundle",
-    "read_keys",
-]
+__all__ = ["BundleData", "BundleKeys", "decode_bundle", "decode_keys", "encode_bundle", "read_keys"]
 
 
 class BundleData(msgspec.Struct, array_like=True, frozen=True):

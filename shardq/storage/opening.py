@@ -49,10 +49,7 @@ _OWN = {
         "postgresql": "shardq.storage.postgresql.url:open_postgresql",
         "sqlite": "shardq.storage.sqlite.url:open_sqlite",
     },
-    _LINES: {
-        "redis": "shardq.storage.redis.url:open_redis",
-        "rediss": "shardq.storage.redis.url:open_redis",
-    },
+    _LINES: {"redis": "shardq.storage.redis.url:open_redis", "rediss": "shardq.storage.redis.url:open_redis"},
 }
 _OF_ONE_PROCESS = {"memory"}
 _ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv", "postgres", "postgresql"}

@@ -22,7 +22,9 @@ def pending_in(request: Acknowledge) -> Span | None:
     return request.spans[0] if len(request.spans) == 1 and request.spans[0].token == PENDING else None
 
 
-def renamed(answer: Fenced) -> Fenced:
-    """Return the answer with its spans under `PENDING`, as in the request."""
+def renamed(request: Acknowledge, answer: Fenced) -> Fenced:
+    """Return the answer to a request, with its spans under `PENDING` if those of the request are."""
+    if pending_in(request) is None:
+        return answer
     lost, gone = (tuple(replace(span, token=PENDING) for span in each) for each in (answer.lost, answer.gone))
     return Fenced(lost, gone)

@@ -2,7 +2,7 @@
 
 A read cursor is a hint: it spares reads of consumed messages. It stays behind the present, so that messages which are
 stored a little after their due time are still found. Later ones are marked. Once a second a client reads from the low
-watermarks again, which all clients share. A deep look ignores both.
+watermarks again, which all clients share. A deep probe ignores both.
 """
 
 from __future__ import annotations

@@ -164,7 +164,11 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
 
     tasks: str
     named: tuple[str, ...]
-    threads: int
+
+    @property
+    def work(self) -> str:
+        """The work in words, without loading the app."""
+        return f"tasks of {self.tasks}" + (f" in {', '.join(self.named)}" if self.named else "")
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -179,7 +183,11 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
         """Return the worker that the process runs."""
         options: Any = {name: getattr(self.options, name) for name in TaskWorkerKeywords.__annotations__}
         return TaskWorker(
-            tasks_named(self.tasks), client, queues=self.named or None, threads=self.threads, **options
+            tasks_named(self.tasks),
+            client,
+            queues=self.named or None,
+            threads=self.options.threads,
+            **options,
         )
 
 
@@ -219,11 +227,10 @@ class TaskPool(WorkerPool):
         plan = TaskPlan(
             url=url,
             handlers={},
-            options=WorkerOptions(**options),
+            options=WorkerOptions(**options, threads=threads),
             log=log,
             tasks=tasks,
             named=tuple(queues or ()),
-            threads=threads,
         )
         self._begin(
             plan,

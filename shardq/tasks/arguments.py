@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import escaped, kind_of, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected
@@ -213,7 +213,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 def _clean(text: str) -> str:
     """Return the text on one line, and printable."""
-    return " ".join(text.encode("utf-8", "backslashreplace").decode().split())
+    return " ".join(escaped(text).split())
 
 
 def write(value: Any) -> Any:

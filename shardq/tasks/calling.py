@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
@@ -21,7 +21,8 @@ from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.entries import MAX_ENTRY_BYTES
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
 from shardq.tasks.result_backend import ResultBackend
-from shardq.tasks.threads import LOOK_SECONDS, OTHERS_CANCELLED, Loop, interrupted_after, too_long
+from shardq.tasks.threads import OTHERS_CANCELLED, in_time, interrupted_after, run_coroutine
+from shardq.worker.loop import LOOK_SECONDS, CoroutineLoop
 
 __all__ = [
     "CurrentTask",
@@ -245,7 +246,7 @@ def run_function(
     given: BoundArguments,
     current: CurrentTask,
     *,
-    loop: Loop,
+    loop: CoroutineLoop,
     middleware: Sequence[Middleware] = (),
     timeout: float | None = None,
 ) -> Any:
@@ -260,7 +261,7 @@ def run_function(
                 value = function(*given.args, **given.kwargs)
             else:
                 value = interrupted_after(timeout, lambda: function(*given.args, **given.kwargs))
-        return loop.run(_in_time(value, timeout), current) if inspect.iscoroutine(value) else value
+        return run_coroutine(loop, in_time(value, timeout), current) if inspect.iscoroutine(value) else value
 
     call = call_function
     for each in reversed(middleware):
@@ -292,16 +293,6 @@ def _tell(middleware: Middleware, current: CurrentTask, value: object, error: Ba
         middleware.after(current, value, error)
     except Exception:
         _log.exception("the middleware %s failed after task %s", type(middleware).__name__, current.id)
-
-
-async def _in_time(work: Coroutine[Any, Any, Any], timeout: float | None) -> Any:
-    try:
-        async with asyncio.timeout(timeout) as bound:
-            return await work
-    except TimeoutError:
-        if bound.expired():
-            raise too_long(timeout) from None
-        raise
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from shardq.base.outgoing_message import Headers, OutgoingMessage
+from shardq.base.outgoing_message import TASK_HEADER, Headers, OutgoingMessage
 from shardq.base.receipt import ID_PATTERN, MessageId
 from shardq.base.texts import shown
 from shardq.batch import Batch
@@ -55,7 +55,7 @@ __all__ = [
     "step_id",
 ]
 
-NAME, KEEP, TIMEOUT, STEP = "task", "task-keep", "task-timeout", "task-step"
+NAME, KEEP, TIMEOUT, STEP = TASK_HEADER, "task-keep", "task-timeout", "task-step"
 """The headers of a task's message; the last one only of a step's: the id under which its result is stored."""
 
 APART = "task-input-apart"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from shardq.base.texts import text_of
 from shardq.errors import InvalidMessage, ShardqError
 from shardq.worker.policy import LONGEST_TEXT, short_trace, trace_of
 
@@ -38,15 +39,11 @@ class Failure(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: BaseException, deliveries: int, call: str = "") -> Failure:
         """Return the part of an error that is kept. Its traceback begins with the function of the task."""
-        try:
-            text = str(error)
-        except Exception:  # an error whose text cannot be made is a failure like any other
-            text = ""
-        raised = trace_of(error)
+        text, raised = text_of(error), trace_of(error)
         trace = short_trace(error, raised) if raised else ""
         kind = type(error).__name__
-        told = "" if text == kind else _clean(text)[:LONGEST_TEXT]
-        return cls(kind, told, _clean(trace)[-LONGEST_TRACEBACK:], deliveries, call)
+        told = "" if text == kind else text[:LONGEST_TEXT]
+        return cls(kind, told, trace[-LONGEST_TRACEBACK:], deliveries, call)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind
@@ -106,7 +103,3 @@ class ResultMissing(ShardqError):
 
 class ResultRejected(ShardqError):
     """Raised when the result of a task cannot be stored, or is not of the type that its function declares."""
-
-
-def _clean(text: str) -> str:
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")

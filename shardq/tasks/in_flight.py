@@ -24,7 +24,7 @@ from shardq.worker.attempt import Ending
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
 from shardq.worker.settling import AttemptSettling
-from shardq.worker.units import Unit, by_batch, is_done
+from shardq.worker.units import Unit, by_batch
 
 __all__ = [
     "AGAIN_SECONDS",
@@ -32,9 +32,6 @@ __all__ = [
     "TaskUnit",
     "settle_all",
 ]
-
-Persist = Callable[[Callable[[], None]], None]
-"""Carries out a step, and repeats it while the store is unreachable."""
 
 PATIENCE_SECONDS = 0.5  # for which a task waits in its worker before that is noted
 AGAIN_SECONDS = 5.0  # until a task is delivered again whose begin or end could not be carried out
@@ -167,25 +164,28 @@ def settle_all(
     binding: Binding,
     options: WorkerOptions,
     tally: Tally,
-    persist: Persist,
+    carry_out: Callable[[Callable[[], None]], bool],
 ) -> None:
     """Store the results of the tasks; then ack, release and dead-letter their messages.
 
     In this order: a worker that dies in between leaves a result that stands, and the next delivery finds it. Tasks
-    that could not be stored are not acked: they are delivered again when their leases have expired.
+    that could not be stored are not acked: they are delivered again when their leases have expired. ``carry_out`` does
+    a step, and repeats it while the store is unreachable; it returns False when the step was given up.
     """
-    if not is_done(persist, partial(_decide, units, binding)):
+    if not carry_out(partial(_decide, units, binding)):
         return
     seen = Seen({result_id(step): unit.entries[step] for unit in units for step in unit.steps})
-    for unit in units:
-        if not all(is_done(persist, partial(_go_on, unit, step, binding, seen)) for step in unit.steps):
-            return
-    for batch, attempt in by_batch(units):
+    advanced = [
+        unit
+        for unit in units
+        if all(carry_out(partial(_go_on, unit, step, binding, seen)) for step in unit.steps)
+    ]
+    for batch, attempt in by_batch(advanced):
         if batch.queue is not None:
             for step in AttemptSettling(queues[batch.queue], attempt, options, tally).steps():
-                persist(step)
+                carry_out(step)
     if tally.observer is not None:
-        for unit in units:
+        for unit in advanced:
             for message, outcome in unit.outcomes():
                 name = str(headers_of(message).get(NAME))[:LONGEST_NAME]  # others may have written anything
                 tally.observer.ran(name, outcome, unit.seconds.get(message))

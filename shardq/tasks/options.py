@@ -16,12 +16,14 @@ from shardq.errors import InvalidSetting
 from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
 from shardq.schedules.schedule import CatchUp, Overlap
 from shardq.settings import check_number
+from shardq.tasks.errors import ArgumentsRejected, ResultRejected, UnknownTask, WaitRejected
 
 __all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions", "make_options"]
 
 LONGEST_NAME = 200
 LONGEST_KEPT = 366 * 86_400.0
 Named = str | Callable[..., str]
+_FATAL = (UnknownTask, ArgumentsRejected, ResultRejected, WaitRejected)  # another attempt would fail too
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     def outcome(self, error: Exception, deliveries: int) -> Outcome:
         """Return the outcome of a task that failed at this number of deliveries."""
         over = self.attempts is not None and deliveries >= self.attempts
-        if over or not isinstance(error, self.only) or isinstance(error, self.never):
+        if over or not isinstance(error, self.only) or isinstance(error, self.never + _FATAL):
             return DeadLetter()
         return Retry(None if self.delay is None else Backoff(self.delay, max(self.delay, self.longest)))
 

@@ -39,18 +39,17 @@ from shardq.tasks.errors import (
     ResultRejected,
     TaskCancelled,
     UnknownTask,
-    WaitRejected,
 )
 from shardq.tasks.in_flight import AGAIN_SECONDS, TaskUnit
-from shardq.tasks.options import LONGEST_NAME
+from shardq.tasks.options import LONGEST_NAME, RetryPolicy
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
 from shardq.tasks.task import store_replacement
-from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
 from shardq.worker.gate import Gate
+from shardq.worker.loop import CoroutineLoop
 from shardq.worker.observed import observed_handler
 from shardq.worker.report import Tally
 
@@ -67,7 +66,7 @@ class Runner:
         tasks: Mapping[str, TaskDefinition],
         middleware: tuple[Middleware, ...],
         binding: Binding,
-        loop: Loop,
+        loop: CoroutineLoop,
         on_error: Callable[[Exception], None] = lambda _: None,
         *,
         hooks: Hooks | None,
@@ -299,15 +298,14 @@ class Runner:
             return DeadLetter(str(entry.failure))
         return None
 
-    def _outcome(self, message: Message, error: Exception) -> Outcome | None:
+    def _outcome(self, message: Message, error: Exception) -> Outcome:
         """Return the outcome of a task that raised."""
         if isinstance(error, TaskCancelled):
             return Discard("cancelled")
         self._on_error(error)
-        if isinstance(error, UnknownTask | ArgumentsRejected | ResultRejected | WaitRejected):
-            return DeadLetter()
         task = self._task_of(message)
-        return None if task is None else task.settings.policy.outcome(error, message.deliveries)
+        policy = RetryPolicy() if task is None else task.settings.policy
+        return policy.outcome(error, message.deliveries)
 
 
 class _Unreachable(Exception):

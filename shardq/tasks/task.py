@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union, Unpack, get
 
 from shardq.base.callables import check_runs
 from shardq.base.receipt import MessageId
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
@@ -25,8 +25,8 @@ from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_pla
 from shardq.tasks.registry import TaskDefinition, TaskRegistry
 from shardq.tasks.result import Result
 from shardq.tasks.signature import Signature, send_calls
-from shardq.tasks.threads import Loop
 from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeholder, workflow_of
+from shardq.worker.loop import CoroutineLoop
 
 __all__ = ["Task", "store_replacement"]
 
@@ -181,7 +181,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         except Exception as error:
             raise ArgumentsRejected(
                 f"{what} of task {self.name!r} cannot be made: its function, which gets the arguments as they were "
-                f"given, raised {type(error).__name__}: {error}"
+                f"given, raised {described(error)}"
             ) from error
         if found is not None and not isinstance(found, str):
             raise InvalidMessage(f"{what} is made to be {shown(found)}, {kind_of(found)}: make a str of it")
@@ -193,7 +193,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
 
 def _run_here(task: TaskDefinition, body: bytes) -> Any:
     """Run a task in this thread, as a worker would."""
-    current, loop = CurrentTask(task.name, "", 1, 0), Loop()
+    current, loop = CurrentTask(task.name, "", 1, 0), CoroutineLoop()
     try:
         value = run_function(
             task.function,

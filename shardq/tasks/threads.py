@@ -1,32 +1,32 @@
-"""The event loop of async tasks, and the interruption of tasks that take too long."""
+"""Running the coroutines of async tasks, and the interruption of tasks that take too long."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, wait
-from typing import Any, Protocol
+from concurrent.futures import CancelledError
+from typing import Any, Protocol, TypeVar
 
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.worker.loop import CoroutineLoop
 
 __all__ = [
-    "LOOK_SECONDS",
     "OTHERS_CANCELLED",
     "Cancellable",
-    "Loop",
     "a_thread_starts",
+    "in_time",
     "interrupted_after",
-    "too_long",
+    "run_coroutine",
 ]
 
 _log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0  # between two reads of whether a task was cancelled
-LONGEST_LOOK_SECONDS = 30.0  # of an async function that runs for long
+T = TypeVar("T")
+
 OTHERS_CANCELLED = "something that the task awaited was cancelled"
 _PAUSE = 0.001  # seconds
 _PATIENCE = 10.0  # seconds: a thread whose start the handler of a signal has cut off seems to start for ever
@@ -42,31 +42,37 @@ class Cancellable(Protocol):
         """Return whether it was cancelled, as far as is known."""
 
 
-class Loop(CoroutineLoop):
-    """The event loop of async tasks, in its own thread. It begins with the first of them."""
+def run_coroutine(loop: CoroutineLoop, coroutine: Coroutine[Any, Any, Any], task: Cancellable) -> Any:
+    """Run the coroutine of a task to its end. It is cancelled when its task is: TaskCancelled is raised then."""
+    cancelled = False
 
-    def run(self, make: Coroutine[Any, Any, Any], task: Cancellable) -> Any:
-        """Run a coroutine to its end. It is cancelled when its task is: TaskCancelled is raised."""
-        future = self.begin(make)
-        began, told = time.monotonic(), False
-        while not wait([future], _look_after(time.monotonic() - began)).done:
-            if task.find_out():
-                told = future.cancel()
-        try:
-            return future.result()
-        except CancelledError:
-            if told:
-                raise TaskCancelled(f"task {task.name!r}, {task.id}, was cancelled") from None
+    def find_out() -> bool:
+        nonlocal cancelled
+        cancelled = task.find_out()
+        return cancelled
+
+    try:
+        value = loop.run(coroutine, find_out)
+    except CancelledError:
+        if not cancelled:
             raise CancelledError(OTHERS_CANCELLED) from None
+    if cancelled:
+        raise TaskCancelled(f"task {task.name!r}, {task.id}, was cancelled") from None
+    return value
 
 
-def _look_after(seconds: float) -> float:
-    """Return when to ask next whether a task was cancelled that has run for so long."""
-    return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, seconds / 20))
+async def in_time(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    """Return the result of a coroutine. It is cancelled after the timeout, and TaskTimeout is raised."""
+    try:
+        async with asyncio.timeout(timeout) as bound:
+            return await work
+    except TimeoutError:
+        if bound.expired():
+            raise _too_long(timeout) from None
+        raise
 
 
-def too_long(timeout: float | None) -> TaskTimeout:
-    """Return the error of a task that ran for longer than its timeout."""
+def _too_long(timeout: float | None) -> TaskTimeout:
     return TaskTimeout(f"the task ran for longer than its timeout of {timeout:g} seconds")
 
 
@@ -101,7 +107,7 @@ def interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
         # The outer one was sent since the call began; or before, and is raised only now.
         if outer is not None and (outer.sent > before or interruption.sent == before):
             raise
-        raise too_long(timeout) from None
+        raise _too_long(timeout) from None
 
 
 _own = threading.local()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Unpack, cast
+from typing import Unpack
 
 from shardq.base.texts import kind_of, shown
 from shardq.batch import Batch
@@ -17,16 +17,13 @@ from shardq.tasks.in_flight import PATIENCE_SECONDS, ReservedTasks, TaskUnit, se
 from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
-from shardq.tasks.threads import Loop
-from shardq.worker import Worker
 from shardq.worker.attempt import Attempt
-from shardq.worker.gate import Caution
+from shardq.worker.loop import CoroutineLoop
 from shardq.worker.matched import opened
-from shardq.worker.options import MAX_THREADS, LoopKeywords
-from shardq.worker.report import WorkerReport
-from shardq.worker.threaded import WAIT_SECONDS
-from shardq.worker.threads import PrefetchLimit, ThreadPool
-from shardq.worker.units import Unit, units_of
+from shardq.worker.options import MAX_THREADS, LoopKeywords, WorkerOptions, assign
+from shardq.worker.threaded import WAIT_SECONDS, ThreadedLoop
+from shardq.worker.threads import ThreadPool
+from shardq.worker.units import units_of
 
 __all__ = ["TaskWorker", "TaskWorkerKeywords", "check_names", "check_options"]
 
@@ -37,7 +34,7 @@ class TaskWorkerKeywords(LoopKeywords, total=False):
     """The options of :class:`~shardq.worker.WorkerOptions` that a worker of tasks has. ``batch`` is 500 without it."""
 
 
-class TaskWorker(Worker):
+class TaskWorker(ThreadedLoop[TaskUnit]):
     """Runs the tasks of an app: ``threads`` at a time, plain functions in threads, async ones on one event loop.
 
     It receives further tasks while some run, and keeps the leases of those that it holds. The result of a task is
@@ -61,6 +58,8 @@ class TaskWorker(Worker):
     >>> results[99].get()
     198
     """
+
+    _loop: CoroutineLoop
 
     def __init__(
         self,
@@ -87,10 +86,10 @@ class TaskWorker(Worker):
             else [binding.queue(name) for name in tasks.queues]
         )
         options.setdefault("batch", BATCH)
-        super().__init__(chosen, print, **options)
-        self._threads, self._receives_beside, self._binding = threads, True, binding
-        self._prefetch = PrefetchLimit(threads, Caution(len(chosen) + 2))
-        self._loop = Loop()
+        checked = WorkerOptions(**options)
+        assign([each.name for each in chosen], None, checked)  # which checks them
+        super().__init__({each.name: each for each in chosen}, checked, threads)
+        self._binding, self._loop = binding, CoroutineLoop()
         self._runner = self._make_runner(tasks)
         self._reserved = ReservedTasks(binding.results)
         if threads:
@@ -113,26 +112,13 @@ class TaskWorker(Worker):
             stopping=self._is_stopping,
         )
 
-    def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
-
-        Errors as in :meth:`shardq.worker.Worker.run`.
-        """
-        try:
-            return super().run()
-        finally:
-            if not self._is_forked:  # the thread of the loop is the parent's
-                self._loop.close()
-
     def _consume(self) -> None:
-        self._open_gate()
-        self._tell_of_pauses()
         try:
-            self._consume_in_threads()
+            super()._consume()
         finally:
             self._upkeep.close()
 
-    def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
+    def _receive(self, consumer: Consumer, threads: ThreadPool[TaskUnit]) -> None:
         super()._receive(consumer, threads)
         if self._threads and not self._stopping:
             self._upkeep.finish()
@@ -154,31 +140,25 @@ class TaskWorker(Worker):
         self._reserved.remove(kept)
         return is_alone
 
-    def _begins(self, units: Sequence[Unit]) -> None:
-        self._runner.look(_of_tasks(units))
+    def _begins(self, units: Sequence[TaskUnit]) -> None:
+        self._runner.look(units)
         if self._threads:
             self._reserved.add(message for unit in units for message in unit.attempt.batch)
 
-    def _run_unit(self, unit: Unit) -> None:
-        (own,) = _of_tasks([unit])
-        self._runner.run(own, self._tally, self._gate)
+    def _run_unit(self, unit: TaskUnit) -> None:
+        self._runner.run(unit, self._tally, self._gate)
 
-    def _ran(self, unit: Unit) -> None:
+    def _ran(self, unit: TaskUnit) -> None:
         self._reserved.remove(unit.attempt.batch)
 
-    def _settle_ended(self, units: Sequence[Unit]) -> None:
-        settle_all(_of_tasks(units), self._queues, self._binding, self._options, self._tally, self._persist)
+    def _settle_ended(self, units: Sequence[TaskUnit]) -> None:
+        settle_all(units, self._queues, self._binding, self._options, self._tally, self._carry_out)
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Release tasks that are not begun. Ended ones are settled with their results, by the thread for that."""
         if unstarted := attempt.unstarted:
             queue = self._queues[unstarted[0].queue]
             self._settle_all(queue, Attempt(attempt.batch.part(unstarted)), self._tally)
-
-
-def _of_tasks(units: Sequence[Unit]) -> Sequence[TaskUnit]:
-    """Return the units as what `_units_of` made them."""
-    return cast("Sequence[TaskUnit]", units)
 
 
 def check_options(options: Mapping[str, object]) -> None:

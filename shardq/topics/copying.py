@@ -15,24 +15,24 @@ from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
-from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.appending import AppendPolicy, append
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.sending.appending import append
 from shardq.core.sending.planned_bundles import PlannedBundle
-from shardq.errors import StoreUnavailable
+from shardq.errors import QueueNotFound, StoreUnavailable
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import made_at, repeatable_bundle_id
 from shardq.storage.requests import Peek
-from shardq.topics.envelopes import Copies
+from shardq.topics.envelopes import Copies, Envelope, copies_of
+from shardq.topics.names import queue_of
+from shardq.topics.state import RELAY, Round, SubscriptionRecord, TopicState
 
-__all__ = ["RELAY", "CopyTarget", "empty"]
-
-RELAY = AppendPolicy(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
-"""Published messages are always let in: their publishers have been promised that."""
+__all__ = ["CopyTarget", "Targets", "empty"]
 
 _SAME_ID = 600_000_000  # microseconds; for which a store surely knows an id after its message is finished
 _TEN_YEARS = 10 * 365 * 86_400_000_000
 _MARK = encode_bundle(BundleData([b""]))
 _LAST_PRIORITY = 9
+_PAGE_MESSAGES = 1_000
 
 
 class CopyTarget(msgspec.Struct, frozen=True):
@@ -76,7 +76,58 @@ class CopyTarget(msgspec.Struct, frozen=True):
         return repeatable_bundle_id(self.at, number, self.queue)
 
 
-_PAGE_MESSAGES = 1_000
+class Targets:
+    """The queues of the subscriptions of a topic. Each is opened once."""
+
+    def __init__(self, contexts: QueueContexts, topic: str) -> None:
+        self._all, self._topic = contexts, topic
+        self.contexts: dict[str, QueueContext] = {}
+        self._unmarked = 0  # the moment of the last round whose markers are removed
+
+    def copy(self, state: TopicState, round_: Round, envelopes: Sequence[Envelope], *, again: bool) -> None:
+        """Store the messages that each subscription gets of a round; ``again``: another relay may have done so."""
+        for name, record in state.targets(round_).items():
+            since = record.filling.since if record.filling is not None else record.since
+            copies = list(copies_of([each for each in envelopes if each.enqueued_at >= since], record.filter))
+            target = self._target(name, record, round_.at, round_.due)
+            context = self.context(target.queue) if copies else None
+            if context is None:
+                continue
+            try:
+                target.store(context, copies, again=again)
+            except QueueNotFound:  # it was deleted by hand
+                self.contexts.pop(target.queue, None)
+
+    def unmark(self, before: TopicState) -> None:
+        """Remove the markers of the round that was the last one in a state."""
+        at = before.at
+        if at == self._unmarked:
+            return
+        for name, record in before.subscriptions.items():
+            target = self._target(name, record, at)
+            if (context := self.context(target.queue)) is not None:
+                target.unmark(context)
+        self._unmarked = at
+
+    def forget_deleted(self, state: TopicState) -> None:
+        """Forget the queues of subscriptions that a state does not have."""
+        if len(self.contexts) > len(state.subscriptions):
+            queues = {
+                queue_of(self._topic, name, each.incarnation) for name, each in state.subscriptions.items()
+            }
+            self.contexts = {queue: self.contexts[queue] for queue in queues & self.contexts.keys()}
+
+    def context(self, queue: str) -> QueueContext | None:
+        """Open a queue once; None when it does not exist."""
+        if queue not in self.contexts:
+            try:
+                self.contexts[queue] = self._all.of(queue)
+            except QueueNotFound:
+                return None
+        return self.contexts[queue]
+
+    def _target(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> CopyTarget:
+        return CopyTarget(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
 
 
 def empty(context: QueueContext, before: int, keep: Callable[[], None]) -> None:

@@ -29,15 +29,15 @@ import msgspec
 
 from shardq.base.clock import from_datetime, microseconds
 from shardq.base.receipt import Receipt
-from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.context.queue_context import QueueContexts
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
-from shardq.errors import InvalidMessage, LeaseLost, QueueNotFound, ShardqError, StoreUnavailable
+from shardq.errors import InvalidMessage, LeaseLost, ShardqError, StoreUnavailable
 from shardq.message import Message
 from shardq.queue import Queue
 from shardq.storage.per_process import OwnLock
 from shardq.storage.writing import telling_done
-from shardq.topics.copying import CopyTarget, empty
-from shardq.topics.envelopes import Envelope, copies_of
+from shardq.topics.copying import Targets, empty
+from shardq.topics.envelopes import Envelope
 from shardq.topics.log import (
     LEASE_SECONDS,
     Chunk,
@@ -69,16 +69,15 @@ class Relay:
     """The relay of one topic in one process. Safe for threads, of which one works at a time."""
 
     def __init__(self, contexts: QueueContexts, topic: str) -> None:
-        self._all, self._topic = contexts, topic
+        self._topic = topic
         self._lock = OwnLock()
         self._log_context = contexts.of(log_of(topic))
         self._log = Queue(self._log_context)
         self._consumer = self._log.consumer(visibility_timeout=LEASE_SECONDS)
         self._register = open_register(contexts, topic)
         self._name = secrets.token_hex(8)
-        self.contexts: dict[str, QueueContext] = {}
+        self.targets = Targets(contexts, topic)
         self._done = 0  # the moment of the own round that is complete, and may still be entered as under way
-        self._unmarked = 0  # the moment of the last round whose markers are removed
         self._filled = False  # the last round filled a subscription
         self._stopped = False
         self._look_again = 0.0
@@ -266,8 +265,8 @@ class Relay:
             raise
         self._done = 0
         with telling_done(lambda: f"the state of topic {self._topic!r} is changed: repeat the call"):
-            self._unmark(held.state)
-        self._forget_deleted(state)
+            self.targets.unmark(held.state)
+        self.targets.forget_deleted(state)
         return True
 
     def _next(
@@ -301,7 +300,7 @@ class Relay:
         filling = record.filling
         assert filling is not None
         if filling.empties:
-            context = self._context(queue_of(self._topic, name, record.incarnation))
+            context = self.targets.context(queue_of(self._topic, name, record.incarnation))
             if context is not None:
                 empty(context, filling.begun, held.keep)
             filling = msgspec.structs.replace(filling, empties=False)
@@ -314,26 +313,12 @@ class Relay:
         return msgspec.structs.replace(record, filling=filling if chunk else None, missed=missed), chunk
 
     def _copy(self, state: TopicState, round_: Round, envelopes: Sequence[Envelope] | None) -> None:
-        """Store the messages that each subscription gets of a round.
-
-        Without envelopes: as another relay may have done.
-        """
+        """Store the messages that each subscription gets of a round. Without envelopes: as another relay may have."""
         again = envelopes is None
         if envelopes is None:
-            envelopes = [
-                found for each in round_.ids if (found := envelope_of(self._log_context, each)) is not None
-            ]
-        for name, record in state.targets(round_).items():
-            since = record.filling.since if record.filling is not None else record.since
-            copies = list(copies_of([each for each in envelopes if each.enqueued_at >= since], record.filter))
-            place = self._place(name, record, round_.at, round_.due)
-            context = self._context(place.queue) if copies else None
-            if context is None:
-                continue
-            try:
-                place.store(context, copies, again=again)
-            except QueueNotFound:  # it was deleted by hand
-                self.contexts.pop(place.queue, None)
+            found = (envelope_of(self._log_context, each) for each in round_.ids)
+            envelopes = [each for each in found if each is not None]
+        self.targets.copy(state, round_, envelopes, again=again)
 
     def _acked(self, round_: Round, hand: ClaimedEnvelopes) -> bool:
         """Ack the messages of a round; False when another relay holds some, and acks them when it finds the round."""
@@ -344,36 +329,6 @@ class Relay:
             left = [each for each in lost if not hand.ack(each)]
             return not any(is_waiting(self._log_context, each) for each in left)
         return True
-
-    def _unmark(self, before: TopicState) -> None:
-        """Remove the markers of the round that was the last one in a state."""
-        at = before.at
-        if at == self._unmarked:
-            return
-        for name, record in before.subscriptions.items():
-            place = self._place(name, record, at)
-            if (context := self._context(place.queue)) is not None:
-                place.unmark(context)
-        self._unmarked = at
-
-    def _forget_deleted(self, state: TopicState) -> None:
-        if len(self.contexts) > len(state.subscriptions):
-            queues = {
-                queue_of(self._topic, name, each.incarnation) for name, each in state.subscriptions.items()
-            }
-            self.contexts = {queue: self.contexts[queue] for queue in queues & self.contexts.keys()}
-
-    def _place(self, name: str, record: SubscriptionRecord, at: int, due: int = 0) -> CopyTarget:
-        return CopyTarget(queue_of(self._topic, name, record.incarnation), record.layout, at, due)
-
-    def _context(self, queue: str) -> QueueContext | None:
-        """Open a queue once; None when it does not exist."""
-        if queue not in self.contexts:
-            try:
-                self.contexts[queue] = self._all.of(queue)
-            except QueueNotFound:
-                return None
-        return self.contexts[queue]
 
 
 def _is_readable(message: Message) -> bool:

@@ -21,7 +21,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.queue_lifecycle import create_queue
-from shardq.core.sending.appending import append
+from shardq.core.sending.appending import AppendPolicy, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.settling.leases import shorten_fixed_leases
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
@@ -31,11 +31,11 @@ from shardq.queue_internals import replace_body
 from shardq.settings import QueueSettingsArguments
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
-from shardq.topics.copying import RELAY
 from shardq.topics.filters import Filter
 from shardq.topics.names import TopicNotFound, state_of
 
 __all__ = [
+    "RELAY",
     "Filling",
     "Held",
     "Register",
@@ -45,6 +45,9 @@ __all__ = [
     "ensure_state",
     "open_register",
 ]
+
+RELAY = AppendPolicy(obeys_pause=False, obeys_size=False, obeys_bounds=False, counts_sent=False)
+"""Published messages are always let in: their publishers have been promised that. So are states."""
 
 _LEASE_SECONDS = 30.0
 _FIRST = 1_600_000_000_000_000  # microseconds; when the first state of every topic was due

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from shardq.base.texts import described
 from shardq.batch import Batch
 from shardq.errors import InvalidSetting
 from shardq.message import Message
 from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
+from shardq.worker.observed import timed
 from shardq.worker.policy import (
     ErrorFunction,
     as_failure,
@@ -27,7 +29,6 @@ from shardq.worker.policy import (
 )
 from shardq.worker.report import Tally, enable_loggers
 from shardq.worker.shell_command import CommandFailed
-from shardq.worker.timed import timed
 
 if TYPE_CHECKING:
     import shardq.aio
@@ -77,7 +78,7 @@ class Attempt:
         self.interrupted: list[Message] = []  # the handler was interrupted, or returned what has not run
         self.held_back: list[Message] = []  # lost, or behind an earlier message of their group
         self.started: list[Message] = []
-        self.discarded = 0  # of those finished
+        self.discarded, self.snoozed = 0, 0  # of those finished, and of those with an ending
         self._stopped = set[str]()  # lanes of groups
         self._process = os.getpid()
 
@@ -264,7 +265,7 @@ def _end(
     """Note the outcome of messages, log it, and count it."""
     if not messages:
         return
-    reason = shortened(outcome.reason or (str(outcome) if error is None else _describe(error)))
+    reason = shortened(outcome.reason or (str(outcome) if error is None else described(error)))
     which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
     _log_ending(which, messages[0], outcome, reason, error)
     if not isinstance(outcome, Snooze):
@@ -276,6 +277,7 @@ def _end(
             tally.add(discarded=len(messages))
             return
         case Snooze():
+            attempt.snoozed += len(messages)
             tally.add(snoozed=len(messages))
         case _:
             tally.fail(reason, len(messages))
@@ -329,13 +331,3 @@ def _forget(outcome: Outcome) -> None:
     """Forget where an outcome was raised: a program may raise the same one for every message."""
     outcome.__traceback__ = outcome.__context__ = outcome.__cause__ = None
     outcome.__suppress_context__ = False
-
-
-def _describe(error: BaseException) -> str:
-    """Return the reason that a dead letter carries. Bytes that are no text, as in file names, are escaped."""
-    try:
-        text = str(error)
-    except Exception:  # an error whose text cannot be made is a failure like any other
-        text = ""
-    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return reason.encode("utf-8", "backslashreplace").decode("utf-8")

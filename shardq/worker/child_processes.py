@@ -14,6 +14,7 @@ from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Any, Self
 
+from shardq.base.texts import described
 from shardq.errors import ShardqError
 from shardq.worker.process import sendable
 from shardq.worker.signals import ignore_interrupts, without_interrupts
@@ -214,7 +215,7 @@ def _run(work: Work, arguments: Sequence[Any], channel: Connection) -> None:
     try:
         channel.send((_Word.DONE, work(Parent(channel), *arguments)))
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
+        reason = described(error)
         cause = sendable(error) if isinstance(error, ShardqError) else None
         with suppress(OSError):  # nobody listens any more
             channel.send((_Word.FAILED, (reason, cause, traceback.format_exc())))

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
 from shardq.base.patterns import is_pattern
 from shardq.batch import Batch
@@ -27,6 +28,9 @@ from shardq.worker.matched import WorkedQueues, follows
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally, WorkerReport, enable_loggers
 from shardq.worker.settling import AttemptSettling
+
+if TYPE_CHECKING:
+    from shardq.worker.loop import CoroutineLoop
 
 __all__ = ["WorkerLoop"]
 
@@ -47,9 +51,11 @@ class WorkerLoop(ABC):
         self._open = set[Attempt]()  # with messages that are not settled
         self._runs_in = forks.count
         self._leave_by = math.inf
+        self._error: BaseException | None = None  # that ends the worker once the messages at hand are settled
         self._semaphore: Semaphore | None = None
         self._gate = open_gate(self._is_stopping)
         self._consumer: Consumer | None = None
+        self._loop: CoroutineLoop | None = None  # of handlers or tasks that are async functions
 
     @property
     def report(self) -> WorkerReport:
@@ -57,23 +63,34 @@ class WorkerLoop(ABC):
         return self._tally.read()
 
     def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds.
+        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
 
-        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the batch
-        at hand is settled: finished messages are acked, the others are released.
+        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
+        at hand are settled: finished messages are acked, the others are released.
         """
-        self._runs_in = forks.count
+        self._runs_in, self._error = forks.count, None
+        try:
+            self._consume_until_stopped()
+        finally:
+            if self._loop is not None and not self._is_forked:  # its thread is the parent's
+                self._loop.close()
+        if self._error is not None:
+            raise self._error
+        return self.report
+
+    def _consume_until_stopped(self) -> None:
         faults = 0  # of the store, in a row
         while not self._stopping:
             enable_loggers(_log)
             batches = self.report.batches
             try:
+                self._open_gate()
+                self._tell_of_pauses()
                 self._consume()
                 break
             except ShardqError as error:
                 faults = 1 if self.report.batches > batches else faults + 1
                 self._wait_for_store(error, faults)
-        return self.report
 
     def stop(self) -> None:
         """End after the message at hand and release the others. For signal handlers and other threads.
@@ -93,10 +110,9 @@ class WorkerLoop(ABC):
         """
         self._leave_by = math.inf
         for attempt in list(self._open):
-            with suppress(ShardqError):  # its lease ends with this process
-                if running := attempt.running:
-                    self._persist(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
-                self._settle_beside(attempt)
+            if running := attempt.running:
+                self._carry_out(partial(attempt.batch.part(running).release, delay=ABANDONED_SECONDS))
+            self._settle_beside(attempt)
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Settle the messages that no handler works on."""
@@ -153,22 +169,39 @@ class WorkerLoop(ABC):
 
     def _settle_all(self, queue: Queue, attempt: Attempt, tally: Tally) -> None:
         for step in AttemptSettling(queue, attempt, self._options, tally).steps():
-            self._persist(step)
+            self._carry_out(step)
 
-    def _persist(self, step: Callable[[], None]) -> None:
+    def _carry_out(self, step: Callable[[], None]) -> bool:
+        """Repeat a step of settling as `_persist` does. An error of it ends the worker after all other steps."""
+        try:
+            return self._persist(step)
+        except BaseException as error:
+            self._end_with(error)
+            return False
+
+    def _end_with(self, error: BaseException) -> None:
+        """End the worker with an error, which is raised when the messages at hand are settled."""
+        if isinstance(error, ShardqError) and error.retryable:
+            _log.warning("messages were not begun or settled: %s", error)
+            return
+        self._error = self._error or error
+        self.stop()
+
+    def _persist(self, step: Callable[[], None]) -> bool:
         """Repeat a step of settling until it succeeds; the lease keeper holds the messages meanwhile.
 
-        A stopped worker repeats it once more.
+        A stopped worker repeats it once more. Returns False when it was given up.
         """
         attempt = 0
         while True:
             try:
                 with self._leaving():
-                    return step()
+                    step()
+                    return True
             except ShardqError as error:
                 if isinstance(error, QueueNotFound) and (len(self._queues) > 1 or follows(self._queues)):
                     _log.warning("messages were not settled: %s", error)
-                    return None
+                    return False
                 if not error.retryable:
                     raise
                 if self._stopping:
@@ -176,7 +209,7 @@ class WorkerLoop(ABC):
                         "messages were not settled: they are delivered again when their leases expire: %s",
                         error,
                     )
-                    return None
+                    return False
                 attempt += 1
                 self._wait_for_store(error, attempt)
 
@@ -189,6 +222,10 @@ class WorkerLoop(ABC):
         until = time.monotonic() + pause
         while not self._stopping and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, PAUSE_SLICE_SECONDS))
+
+    def _close(self, consumer: Consumer) -> None:
+        with self._leaving():
+            consumer.close()
 
     def _leaving(self) -> AbstractContextManager[None]:
         """Limit the requests in the block: a stopped worker makes none when its seconds for leaving have passed."""

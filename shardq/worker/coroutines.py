@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import wait
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import wraps
+from functools import partial, wraps
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
-from shardq.aio.message import Batch, Message, acks_of
-from shardq.aio.threads import Threads
+from shardq.aio.message import Batch, Message, acks_of, observed_coroutine
+from shardq.aio.threads import Threads, carried_out
 from shardq.batch import Batch as SyncBatch
+from shardq.hooks import Hooks
 from shardq.message import Message as SyncMessage
+from shardq.queue_internals import chains_of
 from shardq.worker.attempt import Attempt, EachMessage, Handler, HandlerCalls, WholeBatch
 from shardq.worker.gate import Gate
 from shardq.worker.loop import CoroutineLoop
+from shardq.worker.observed import noted
 from shardq.worker.policy import ErrorFunction
 from shardq.worker.report import Tally
-from shardq.worker.timed import noted
 
 __all__ = ["HandlerLoop"]
 
-T = TypeVar("T")
 
-
-class HandlerLoop:
+class HandlerLoop(CoroutineLoop):
     """The event loop of the async handlers of a worker, and the threads for the requests of their messages."""
 
-    def __init__(self) -> None:
-        self._loop = CoroutineLoop()
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        super().__init__()
+        self.interrupt = interrupt
+        """Called when a call is cancelled that may wait for a permit: its gate has to close."""
         self._renew()
 
     def _renew(self) -> None:
         self.threads = Threads()
         self._acks = acks_of(self.threads)
+        # One call at a time enters a gate: calls that wait for permits could have all threads, and calls that release
+        # permits would find none.
+        self.entering = asyncio.Lock()
 
-    def calls(self, handler: Handler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
-        """Return how an async handler is called."""
+    def calls(
+        self, handler: Handler, policy: ErrorFunction, hooks: Hooks | None, *, by_batch: bool
+    ) -> HandlerCalls:
+        """Return how an async handler is called, with hooks around it."""
+        handler = observed_coroutine(hooks, handler)
         if not by_batch:
             return _AllAtOnce(EachMessage(handler, policy), self)
 
@@ -54,38 +61,16 @@ class HandlerLoop:
         """Return a message whose methods are coroutines."""
         return Message(message, self.threads, self._acks)
 
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine and wait for its end. Ctrl-C cancels it, and is raised when it has ended."""
-        tasks: list[asyncio.Task[Any]] = []
-
-        async def noted() -> T:
-            tasks.extend(filter(None, [asyncio.current_task()]))
-            return await work
-
-        future = self._loop.begin(noted())
-        try:
-            wait([future])
-        except BaseException:
-            self._loop.begin(_cancel(tasks))
-            wait([future])
-            raise
-        return future.result()
-
     def close(self) -> None:
         """End the loop and the threads. They begin again when they are used."""
-        self._loop.begin(self.threads.close(lambda: None)).result()
-        self._loop.close()
+        self.begin(self.threads.close(lambda: None)).result()
+        super().close()
         self._renew()
 
 
 async def _awaited(handler: Handler, given: object) -> object:
     made: Any = handler(given)
     return await made
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
 
 
 class _AllAtOnce(msgspec.Struct, frozen=True):
@@ -106,9 +91,9 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
             raise
 
     async def _work(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
-        run = _Run(attempt, tally, gate, asyncio.Lock(), asyncio.Lock())
+        run = _Run(attempt, tally, gate, asyncio.Lock())
         ended = await asyncio.gather(
-            *[self._chain(run, chain) for chain in _chains(attempt.batch)], return_exceptions=True
+            *[self._chain(run, chain) for chain in chains_of(attempt.batch)], return_exceptions=True
         )
         for error in filter(None, ended):
             raise error
@@ -116,16 +101,22 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
     async def _chain(self, run: _Run, chain: Sequence[SyncMessage]) -> None:
         """Call the handler with messages one after the other, until the gate is closed or a call has failed."""
         for message in chain:
-            async with run.entering:  # in order, and in one thread
+            async with self.loop.entering:  # in order, and in one thread
                 stack = None if run.failed else await self._entered(run, message)
             if stack is None:
                 return
             began = perf_counter()
-            outcome = await self._outcome(message)
+            try:
+                outcome = await self._outcome(message)
+            except GeneratorExit:  # nothing can be awaited
+                stack.close()
+                raise
+            except BaseException:
+                await carried_out(self.loop.threads.run(stack.close))
+                raise
             seconds = perf_counter() - began
             try:
-                async with run.ending:
-                    await self.loop.threads.run(self._end, run, message, outcome, stack, seconds)
+                await carried_out(self._ended(run, partial(self._end, run, message, outcome, stack, seconds)))
             except BaseException:
                 run.failed = True
                 raise
@@ -137,7 +128,9 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
                     return stack.pop_all()
             return None
 
-        return await self.loop.threads.undoable(enter, lambda stack: None if stack is None else stack.close())
+        return await self.loop.threads.undoable(
+            enter, lambda stack: None if stack is None else stack.close(), interrupt=self.loop.interrupt
+        )
 
     async def _outcome(self, message: SyncMessage) -> Callable[[], object]:
         """Call the handler; returns a function that returns or raises as it did."""
@@ -149,6 +142,10 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
                 raise  # the worker was interrupted
             return _raising(error)
         return lambda: returned
+
+    async def _ended(self, run: _Run, end: Callable[[], None]) -> None:
+        async with run.ending:
+            await self.loop.threads.run(end)
 
     def _end(
         self, run: _Run, message: SyncMessage, outcome: Callable[[], object], stack: ExitStack, seconds: float
@@ -163,7 +160,6 @@ class _Run(msgspec.Struct):
     attempt: Attempt
     tally: Tally
     gate: Gate
-    entering: asyncio.Lock
     ending: asyncio.Lock
     failed: bool = False
 
@@ -173,11 +169,3 @@ def _raising(error: BaseException) -> Callable[[], object]:
         raise error
 
     return call
-
-
-def _chains(batch: SyncBatch) -> list[list[SyncMessage]]:
-    """Return the messages of each group in their order, and each of the others alone."""
-    chains: dict[object, list[SyncMessage]] = {}
-    for message in batch:
-        chains.setdefault(message if message.lane is None else message.lane, []).append(message)
-    return list(chains.values())

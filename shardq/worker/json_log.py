@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.outgoing_message import TASK_HEADER
+from shardq.base.texts import described
 from shardq.errors import InvalidMessage
 from shardq.hooks import HookCall, Hooks
 from shardq.message import Message
@@ -23,7 +25,6 @@ __all__ = ["JsonFormatter", "JsonLog", "MessageEvents"]
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record. All others are fields that were given with it."""
 
-_TASK_HEADER = "task"
 _log = logging.getLogger("shardq.messages")
 
 
@@ -98,7 +99,7 @@ class MessageEvents(Hooks):
             outcome = outcome_name(raised or call.result)
             facts: dict[str, Any] = {"duration": round(time.monotonic() - began, 6), "outcome": outcome}
             if outcome == "failed" and raised is not None:
-                facts["error"] = shortened(f"{type(raised).__name__}: {raised}")
+                facts["error"] = shortened(described(raised))
             level = logging.WARNING if outcome == "failed" else logging.INFO
             for message in call.messages:
                 _log.log(level, "message %s", outcome, extra=self._facts(message) | facts)
@@ -110,7 +111,7 @@ class MessageEvents(Hooks):
             "delivery": message.deliveries,
         }
         with suppress(InvalidMessage):  # what is damaged in the store has no more than that
-            if isinstance(task := message.headers.get(_TASK_HEADER), str):
+            if isinstance(task := message.headers.get(TASK_HEADER), str):
                 found["task"] = shortened(task)
             if self._bodies and message.large is None:
                 found["body"] = shortened(message.raw.decode("utf-8", "backslashreplace"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
 
@@ -17,6 +18,9 @@ __all__ = ["CoroutineLoop"]
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+LOOK_SECONDS = 1.0  # between two reads of whether a coroutine is to be cancelled
+LONGEST_LOOK_SECONDS = 30.0  # of one that runs for long
 
 
 class CoroutineLoop:
@@ -31,6 +35,30 @@ class CoroutineLoop:
     def begin(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin to run a coroutine, from another thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._begun())
+
+    def run(self, coroutine: Coroutine[Any, Any, T], is_cancelled: Callable[[], bool] | None = None) -> T:
+        """Run a coroutine from another thread, and wait for its end. Ctrl-C cancels it, and is raised after its end.
+
+        It is cancelled too when ``is_cancelled()`` is true, which is called every second at first, and every 30 seconds
+        at last. A cancelled coroutine raises CancelledError, unless it returns a value all the same.
+        """
+        tasks: list[asyncio.Task[Any]] = []
+
+        async def noted() -> T:
+            tasks.extend(filter(None, [asyncio.current_task()]))
+            return await coroutine
+
+        future, began = self.begin(noted()), time.monotonic()
+        try:
+            while not wait([future], None if is_cancelled is None else _look_after(began)).done:
+                if is_cancelled is not None and is_cancelled():
+                    is_cancelled = None
+                    self.begin(_cancel(tasks))
+        except BaseException:
+            self.begin(_cancel(tasks))
+            wait([future])
+            raise
+        return future.result()
 
     def close(self) -> None:
         """End the loop and its thread. Coroutines that still run on it are cancelled."""
@@ -64,8 +92,17 @@ def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
             _log.debug("an async function raised %r: the event loop continues", exit_)
 
 
+def _look_after(began: float) -> float:
+    """Return in how many seconds to ask next whether a coroutine that began then is to be cancelled."""
+    return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, (time.monotonic() - began) / 20))
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+
+
 async def _cancel_all() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for each in others:
-        each.cancel()
+    others = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
+    await _cancel(others)
     await asyncio.gather(*others, return_exceptions=True)

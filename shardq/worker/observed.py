@@ -1,18 +1,23 @@
-"""Handlers of workers whose clients have hooks, which run around each call."""
+"""Hooks around the calls of handlers, and observers, which are notified of the calls and their outcomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import wraps
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
 
 from shardq.batch import Batch
-from shardq.hooks import HookCall, Hooks
+from shardq.hooks import HookCall, Hooks, Observer
 from shardq.message import Message
 
-__all__ = ["observed_coroutine", "observed_handler"]
+__all__ = ["noted", "observed_handler", "timed"]
 
-H = TypeVar("H", bound=Callable[[Any], object])
+TOGETHER_SECONDS = 0.2  # for which calls are kept, so that a quick handler costs one notification for many
+
+_Handler = Callable[[Any], object]
+H = TypeVar("H", bound=_Handler)
 
 
 def observed_handler(hooks: Hooks | None, handler: H) -> H:
@@ -36,18 +41,72 @@ def observed_handler(hooks: Hooks | None, handler: H) -> H:
     return call_handler  # type: ignore[return-value]
 
 
-def observed_coroutine(hooks: Hooks | None, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return an async handler with hooks around it, as :func:`observed_handler` does with a plain one."""
-    if hooks is None:
-        return handler
+class _Work(Protocol):
+    """The outcomes of the messages of a batch so far."""
 
-    @wraps(handler)
-    async def await_handler(given: Any) -> object:
-        is_batch = isinstance(given, Sequence)
-        messages = [each._sync for each in (given if is_batch else [given])]  # noqa: SLF001 - of the asyncio client
-        call = HookCall(operation="process", queue=messages[0].queue, messages=messages, batch=is_batch)
-        with hooks.around(call):
-            call.result = await handler(given)
-        return call.result
+    queue: str
+    finished: list[Any]
+    discarded: int
+    endings: list[Any]
+    snoozed: int
 
-    return await_handler
+
+def timed(handler: _Handler, work: _Work, observer: Observer | None) -> AbstractContextManager[_Handler]:
+    """Return the handler for a block, in which the observer is notified of its calls and their outcomes."""
+    return nullcontext(handler) if observer is None else _timed(handler, work, observer)
+
+
+@contextmanager
+def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Handler]:
+    before, seconds = _outcomes(work), list[float]()
+    due = perf_counter() + TOGETHER_SECONDS
+
+    def notify() -> None:
+        nonlocal before, seconds
+        before, seconds = _notify(work, observer, before, seconds), []
+
+    def call(argument: Any) -> object:
+        nonlocal due
+        began = perf_counter()
+        if began >= due:
+            due = began + TOGETHER_SECONDS
+            notify()
+        try:
+            return handler(argument)
+        finally:
+            seconds.append(perf_counter() - began)
+
+    try:
+        yield call
+    finally:
+        notify()
+
+
+@contextmanager
+def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[None]:
+    """Notify the observer of a call that took so long, of which the block notes the outcome."""
+    before = None if observer is None else _outcomes(work)
+    try:
+        yield
+    finally:
+        if observer is not None and before is not None:
+            _notify(work, observer, before, [seconds])
+
+
+def _notify(
+    work: _Work, observer: Observer, before: Mapping[str, int], seconds: list[float]
+) -> dict[str, int]:
+    """Notify the observer of calls, and of the outcomes since those of before; returns the present ones."""
+    now = _outcomes(work)
+    observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
+    return now
+
+
+def _outcomes(work: _Work) -> dict[str, int]:
+    """Return how many messages the handler has worked, failed, snoozed and discarded so far."""
+    return {
+        "worked": len(work.finished) - work.discarded,
+        "failed": len(work.endings) - work.snoozed,
+        "snoozed": work.snoozed,
+        "discarded": work.discarded,
+    }

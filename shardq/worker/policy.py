@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from shardq.base.callables import check_runs, function_named
-from shardq.base.texts import shown
+from shardq.base.texts import escaped, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.message import Message
 from shardq.outcome import Outcome, Retry
@@ -59,9 +59,9 @@ def has_long_text(error: BaseException, trace: TracebackType) -> bool:
     return any(len(part) > LONGEST_TEXT for part in traceback.format_exception(type(error), error, trace))
 
 
-def short_trace(error: BaseException, trace: TracebackType) -> str:
-    """Write the error with its traceback, and those that led to it, the texts of all of them shortened."""
-    return "".join(map(shortened, traceback.format_exception(type(error), error, trace)))
+def short_trace(error: BaseException, trace: TracebackType | None) -> str:
+    """Write the error with its traceback, and those that led to it, the texts of all of them shortened and escaped."""
+    return escaped("".join(map(shortened, traceback.format_exception(type(error), error, trace))))
 
 
 def _called(trace: TracebackType | None) -> TracebackType | None:

@@ -16,7 +16,7 @@ import msgspec
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
-from shardq.base.texts import kind_of, shown
+from shardq.base.texts import described, kind_of, masked, shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
@@ -163,6 +163,17 @@ class WorkerPool:
             stops=self._stops,
         )
 
+    @property
+    def description(self) -> str:
+        """The work of the pool in words: its queues, the store without its login, and how many processes."""
+        least, most = self._scaling.least, self._scaling.most
+        processes = f"{most}" if least == most else f"{least} to {most}"
+        threads = self._plan.options.threads
+        return (
+            f"{self._plan.work} at {masked(self._plan.url)} with {processes} {'process' if most == 1 else 'processes'}"
+            + (f" of {threads} threads" if threads > 1 else "")
+        )
+
     def measures(self) -> shardq.metrics.Measures:
         """Return what the processes have measured, with those that have ended; nothing unless it is ``measured``.
 
@@ -268,8 +279,9 @@ def _check_sendable(plan: WorkerPlan) -> None:
         pickle.dumps(plan)
     except Exception as error:
         raise InvalidSetting(
-            f"the handler, the codec or on_error cannot be sent to other processes ({error}): name functions, as "
-            "'package.module:function', and the codec, as 'json', or define them at the top of a module"
+            f"the handler, the codec or on_error cannot be sent to other processes ({described(error)}): "
+            "name functions, as 'package.module:function', and the codec, as 'json', or define them at the top of a "
+            "module"
         ) from error
 
 

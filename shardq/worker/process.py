@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shardq.base.callables import function_named
+from shardq.base.texts import text_of
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
+from shardq.worker.consuming import WorkerLoop
 from shardq.worker.json_log import JsonLog
 from shardq.worker.matched import opened
 from shardq.worker.options import WorkerOptions
@@ -68,6 +70,11 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
     log: JsonLog | None = None
 
     @property
+    def work(self) -> str:
+        """The work in words."""
+        return ", ".join(self.handlers)
+
+    @property
     def queues(self) -> tuple[str, ...]:
         """The queues that the worker receives from."""
         return tuple(self.handlers)
@@ -77,7 +84,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
         for handler in self.handlers.values():
             load_handler(handler)
 
-    def worker(self, client: Client) -> Worker:
+    def worker(self, client: Client) -> WorkerLoop:
         """Make the worker that the process runs."""
         handlers = {name: load_handler(handler) for name, handler in self.handlers.items()}
         options = msgspec.structs.asdict(self.options)
@@ -103,7 +110,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     ignore_interrupts()
     print_stacks()
     here = forks.count
-    worker: Worker | None = None
+    worker: WorkerLoop | None = None
     metrics: Metrics | None = None
     error: ShardqError | None = None
     crash, told = "", False
@@ -149,7 +156,7 @@ def load_handler(handler: str | Handler) -> Handler:
     return function_named("handler", handler) if isinstance(handler, str) else handler
 
 
-def _run(plan: WorkerPlan, worker: Worker, channel: Connection, metrics: Metrics | None) -> str:
+def _run(plan: WorkerPlan, worker: WorkerLoop, channel: Connection, metrics: Metrics | None) -> str:
     """Work until the end; returns why the worker crashed, or ""."""
     here = forks.count
     try:
@@ -164,7 +171,7 @@ def _run(plan: WorkerPlan, worker: Worker, channel: Connection, metrics: Metrics
 
 @contextmanager
 def reporting(
-    worker: Worker, channel: Connection, patience: float = ORPHAN_SECONDS, metrics: Metrics | None = None
+    worker: WorkerLoop, channel: Connection, patience: float = ORPHAN_SECONDS, metrics: Metrics | None = None
 ) -> Iterator[None]:
     """Report on a worker, and what it has measured, from a thread, while the block runs.
 
@@ -203,7 +210,7 @@ def reporting(
         raise errors[0]
 
 
-def _leave(worker: Worker, patience: float) -> None:
+def _leave(worker: WorkerLoop, patience: float) -> None:
     """End this process, and those that it has started, although a handler runs."""
     _log.error(
         "the parent of this process was killed, and the handler has not ended within %g seconds: "
@@ -219,5 +226,5 @@ def sendable(error: ShardqError | None) -> ShardqError | None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return ShardqError(str(error))
+        return ShardqError(text_of(error))
     return error

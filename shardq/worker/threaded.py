@@ -8,7 +8,9 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
+from typing import Generic
 
 from shardq.batch import Batch
 from shardq.consumer import Consumer
@@ -23,7 +25,7 @@ from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
 from shardq.worker.threads import PrefetchLimit, ThreadPool
-from shardq.worker.units import EndedUnits, Unit, by_batch, first_of, is_done
+from shardq.worker.units import EndedUnits, U, by_batch, first_of
 
 __all__ = ["ThreadedLoop"]
 
@@ -32,7 +34,7 @@ _log = logging.getLogger(__name__)
 WAIT_SECONDS = 5.0
 
 
-class ThreadedLoop(WorkerLoop):
+class ThreadedLoop(WorkerLoop, Generic[U]):
     """Runs units of messages in ``threads`` threads, one after the other in the calling thread if there are 0.
 
     A message at its last attempt waits until nothing else is held, and is held alone. One that has a single attempt
@@ -47,10 +49,9 @@ class ThreadedLoop(WorkerLoop):
         batch: int | None = None,
     ) -> None:
         super().__init__(queues, options)
-        self._threads, self._receives_beside = threads, threads != 1
+        self._threads, self._receives_beside = threads, True
         self._prefetch = PrefetchLimit(threads, Caution(len(queues) + 2), batch)
-        self._ended = EndedUnits()
-        self._error: BaseException | None = None
+        self._ended = EndedUnits[U]()
         self._interrupted = False
 
     @property
@@ -59,40 +60,28 @@ class ThreadedLoop(WorkerLoop):
         report = super().report
         return self._prefetch.with_held(report) if self._receives_beside else report
 
-    def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
-
-        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
-        at hand are settled: finished messages are acked, the others are released.
-        """
-        self._error = None
-        super().run()
-        if self._error is not None:
-            raise self._error
-        return self.report
-
     @abstractmethod
     def _last_of(self, batch: Batch) -> Sequence[Message]:
         """Return the messages of a batch that are at their last attempt."""
 
     @abstractmethod
-    def _units_of(self, batch: Batch) -> Sequence[Unit]:
+    def _units_of(self, batch: Batch) -> Sequence[U]:
         """Return the units in which a batch is run. Messages that are in none are released."""
 
     @abstractmethod
-    def _run_unit(self, unit: Unit) -> None:
+    def _run_unit(self, unit: U) -> None:
         """Run the messages of a unit, and note the outcome of each."""
 
-    def _settle_ended(self, units: Sequence[Unit]) -> None:
+    def _settle_ended(self, units: Sequence[U]) -> None:
         """Settle units that have ended, those of a batch together."""
         for batch, attempt in by_batch(units):
             if batch.queue is not None:
                 self._settle_all(self._queues[batch.queue], attempt, self._tally)
 
-    def _begins(self, units: Sequence[Unit]) -> None:
+    def _begins(self, units: Sequence[U]) -> None:
         """Do the work before units wait for a thread."""
 
-    def _ran(self, unit: Unit) -> None:
+    def _ran(self, unit: U) -> None:
         """Do the work after a unit has run."""
 
     def _look_around(self) -> float:
@@ -106,30 +95,32 @@ class ThreadedLoop(WorkerLoop):
             self._prefetch.wait_for_less(1, 0.5)
         return not self._prefetch.held
 
+    def _interrupt(self) -> None:
+        """Begin no further messages: those that wait for a thread or a permit are released."""
+        self._interrupted = True
+
     def _is_stopping(self) -> bool:
         return self._interrupted or super()._is_stopping()
 
-    def _consume_in_threads(self) -> None:
-        consumer, self._ended = self._make_consumer(), EndedUnits()
-        self._consumer, self._interrupted = consumer, False
-        settling = threading.Thread(target=self._settle, name="shardq-settling", daemon=True)
-        if self._threads:
-            settling.start()
+    def _consume(self) -> None:
+        self._consumer = consumer = self._make_consumer()
+        self._ended, self._interrupted = EndedUnits[U](), False
         threads = ThreadPool(self._threads, self._run)
-        try:
-            self._receive(consumer, threads)
-        except BaseException:
-            self._interrupted = True  # messages that wait for a thread are released
-            raise
-        finally:
-            threads.close()
-            self._ended.close()
+        with ExitStack() as stack:
+            stack.callback(self._close, consumer)
             if self._threads:
-                settling.join()
-            with self._leaving():
-                consumer.close()
+                settling = threading.Thread(target=self._settle, name="shardq-settling", daemon=True)
+                settling.start()
+                stack.callback(settling.join)
+            stack.callback(self._ended.close)
+            stack.callback(threads.close)
+            try:
+                self._receive(consumer, threads)
+            except BaseException:
+                self._interrupt()
+                raise
 
-    def _receive(self, consumer: Consumer, threads: ThreadPool[Unit]) -> None:
+    def _receive(self, consumer: Consumer, threads: ThreadPool[U]) -> None:
         """Receive as much as there is room for, until there is nothing any more."""
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
@@ -162,7 +153,7 @@ class ThreadedLoop(WorkerLoop):
             elif idle_exit is not None and time.monotonic() - idle_since >= idle_exit:
                 return
 
-    def _take(self, consumer: Consumer, batch: Batch) -> Sequence[Unit]:
+    def _take(self, consumer: Consumer, batch: Batch) -> Sequence[U]:
         """Return the messages of a batch that are to be run.
 
         Their deliveries are counted then, the rest is released uncounted. A message at its last attempt waits,
@@ -181,13 +172,13 @@ class ThreadedLoop(WorkerLoop):
         if tried is not None and not self._is_alone(kept):
             self._give_back(kept)
             return []
-        return units if is_done(self._persist, partial(count_deliveries, consumer, batch)) else []
+        return units if self._persist(partial(count_deliveries, consumer, batch)) else []
 
-    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[Sequence[Unit], Batch | None]:
+    def _at_once(self, batch: Batch, last: Sequence[Message]) -> tuple[Sequence[U], Batch | None]:
         """Return the units to run, and the rest. As many of those in ``last`` run first as threads are free."""
         units = self._units_of(batch) if batch else []
         if last:
-            begun, others, chosen = list[Unit](), list[Unit](), frozenset(last)
+            begun, others, chosen = list[U](), list[U](), frozenset(last)
             for unit in units:
                 (others if chosen.isdisjoint(unit.attempt.batch) else begun).append(unit)
             units = [first_of(unit) for unit in begun[: self._prefetch.at_once]] + others
@@ -197,7 +188,7 @@ class ThreadedLoop(WorkerLoop):
         rest = [message for message in batch if message not in kept]
         return units, batch.part(rest) if rest else None
 
-    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
+    def _begin(self, units: Sequence[U], threads: ThreadPool[U]) -> None:
         self._prefetch.take(sum(len(unit.attempt.batch) for unit in units), len(units))
         self._open.update(unit.attempt for unit in units)
         self._begins(units)
@@ -212,7 +203,7 @@ class ThreadedLoop(WorkerLoop):
         if not self._threads:
             self._settle_units(self._ended.take(wait=False))
 
-    def _run(self, unit: Unit) -> None:
+    def _run(self, unit: U) -> None:
         began = time.monotonic()
         try:
             self._run_unit(unit)
@@ -229,7 +220,7 @@ class ThreadedLoop(WorkerLoop):
         while units := self._ended.take():
             self._settle_units(units)
 
-    def _settle_units(self, units: Sequence[Unit]) -> None:
+    def _settle_units(self, units: Sequence[U]) -> None:
         try:
             self._settle_ended(units)
         except BaseException as error:
@@ -242,10 +233,3 @@ class ThreadedLoop(WorkerLoop):
         """Settle the messages that no handler works on. Where all of it has ended, the thread for that does."""
         if not self._receives_beside or attempt.running or attempt.unstarted:
             super()._settle_beside(attempt)
-
-    def _end_with(self, error: BaseException) -> None:
-        if isinstance(error, ShardqError) and error.retryable:
-            _log.warning("messages were not begun or settled: %s", error)
-            return
-        self._error = self._error or error
-        self.stop()

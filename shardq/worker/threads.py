@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -16,6 +17,8 @@ from shardq.worker.report import WorkerReport
 
 __all__ = ["PrefetchLimit", "ThreadPool"]
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 AHEAD_SECONDS = 0.5  # as many messages are received ahead as are run in this time, as far as is known
@@ -25,7 +28,8 @@ MOST_AHEAD = 500
 class ThreadPool(Generic[T]):
     """Calls a function with each given value, in up to ``most`` threads, in the order in which they come.
 
-    The function MUST NOT raise. It is a pool of threads without futures, which cost a short task a tenth of its time.
+    The function MUST NOT raise. Where threads cannot be started, those that could be call it, or the one that puts.
+    It is a pool of threads without futures, which cost a short task a tenth of its time.
     """
 
     def __init__(self, most: int, function: Callable[[T], None]) -> None:
@@ -35,16 +39,24 @@ class ThreadPool(Generic[T]):
 
     def put(self, item: T) -> None:
         """Call the function with it, as soon as a thread is free. For one thread."""
-        self._waiting.put(item)
         if len(self._threads) < self._most:
-            name = f"shardq-worker_{len(self._threads)}"
-            self._threads.append(threading.Thread(target=self._run, name=name, daemon=True))
-            self._threads[-1].start()
+            thread = threading.Thread(
+                target=self._run, name=f"shardq-worker_{len(self._threads)}", daemon=True
+            )
+            try:
+                thread.start()
+                self._threads.append(thread)
+            except RuntimeError as error:
+                _log.warning("a worker runs %d of its %d threads: %s", len(self._threads), self._most, error)
+                self._most = len(self._threads)
+        if self._threads:
+            self._waiting.put(item)
+        else:
+            self._function(item)
 
     def close(self) -> None:
         """Wait until the function has been called with everything, and end the threads."""
-        for _ in self._threads:
-            self._waiting.put(None)
+        self._waiting.put(None)
         for thread in self._threads:
             thread.join()
 
@@ -54,6 +66,7 @@ class ThreadPool(Generic[T]):
             self._function(item)
             if forks.count != here:  # a child that the function has forked ends with it
                 return
+        self._waiting.put(None)  # for the others, also one whose start was interrupted
 
 
 class PrefetchLimit:

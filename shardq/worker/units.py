@@ -5,15 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from shardq.base.waits import ChangeNotifier
 from shardq.batch import Batch
-from shardq.message import Message
-from shardq.queue_internals import one_by_one
+from shardq.queue_internals import chains_of, one_by_one
 from shardq.worker.attempt import Attempt
 
-__all__ = ["EndedUnits", "Unit", "by_batch", "first_of", "is_done", "units_of"]
+__all__ = ["EndedUnits", "U", "Unit", "by_batch", "first_of", "units_of"]
 
 
 class Unit:
@@ -31,10 +30,7 @@ def units_of(batch: Batch, of_a_group: int, make: Callable[[Batch, Batch], U]) -
     """Return units of a batch: of each message alone, and of the first few of each group, which run in their order."""
     if all(message.lane is None for message in batch):
         return [make(batch, part) for part in one_by_one(batch)]
-    parts: dict[object, list[Message]] = {}
-    for place, message in enumerate(batch):
-        parts.setdefault(place if message.lane is None else message.lane, []).append(message)
-    return [make(batch, batch.part(messages[:of_a_group])) for messages in parts.values()]
+    return [make(batch, batch.part(chain[:of_a_group])) for chain in chains_of(batch)]
 
 
 def first_of(unit: U) -> U:
@@ -43,22 +39,22 @@ def first_of(unit: U) -> U:
     return unit if len(part) == 1 else type(unit)(unit.batch, unit.batch.part(part[:1]))
 
 
-class EndedUnits:
+class EndedUnits(Generic[U]):
     """Units that have run, for the thread that settles them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._changes = ChangeNotifier(self._lock)
-        self._units: list[Unit] = []
+        self._units: list[U] = []
         self._closed = False
 
-    def put(self, unit: Unit) -> None:
+    def put(self, unit: U) -> None:
         """Add one."""
         with self._lock:
             self._units.append(unit)
         self._changes.notify_all()
 
-    def take(self, *, wait: bool = True) -> list[Unit]:
+    def take(self, *, wait: bool = True) -> list[U]:
         """Return all that there are. Waits for one; the list is empty when it is closed and there is none."""
         if wait:
             self._changes.wait_for(lambda: self._units or self._closed)
@@ -70,18 +66,6 @@ class EndedUnits:
         """Close it: nothing more comes."""
         self._closed = True
         self._changes.notify_all()
-
-
-def is_done(persist: Callable[[Callable[[], None]], None], step: Callable[[], None]) -> bool:
-    """Carry out a step; False when it was given up: the worker is stopping while the store is unreachable."""
-    done: list[bool] = []
-
-    def run() -> None:
-        step()
-        done.append(True)
-
-    persist(run)
-    return bool(done)
 
 
 def by_batch(units: Sequence[Unit]) -> list[tuple[Batch, Attempt]]:

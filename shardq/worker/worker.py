@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import Literal, Unpack, overload
 
 from shardq.base.callables import check_runs, is_async
 from shardq.batch import Batch
 from shardq.consumer import Consumer
 from shardq.errors import ShardqError
+from shardq.hooks import Hooks
 from shardq.message import Message
 from shardq.patterns import QueuePattern
 from shardq.queue import Queue
@@ -26,22 +27,19 @@ from shardq.worker.attempt import (
 )
 from shardq.worker.gate import Caution, present_gate, set_apart
 from shardq.worker.matched import ByQueue
-from shardq.worker.observed import observed_coroutine, observed_handler
+from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
-from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.report import enable_loggers
 from shardq.worker.threaded import ThreadedLoop
 from shardq.worker.units import Unit, units_of
-
-if TYPE_CHECKING:
-    from shardq.worker.coroutines import HandlerLoop
 
 __all__ = ["Worker"]
 
 _log = logging.getLogger(__name__)
 
 
-class Worker(ThreadedLoop):
+class Worker(ThreadedLoop[Unit]):
     """Receives messages and calls a handler with each, until it is stopped.
 
     When the handler returns, its message is acked; a batch is acked with one call. When the handler raises, its message
@@ -115,44 +113,29 @@ class Worker(ThreadedLoop):
         handlers: dict[str, Handler] = assign([each.name for each in queues], handler, chosen)
         for each in handlers.values():
             check_runs("handler", each, awaits=True)
-        policy, self._hooks = error_policy(chosen.on_error), hooks_of(queues[0])
-        self._handler_loop: HandlerLoop | None = None
-        self._calls = ByQueue(
-            {name: self._calls_of(each, policy, by_batch=chosen.by_batch) for name, each in handlers.items()}
-        )
+        policy, hooks = error_policy(chosen.on_error), hooks_of(queues[0])
         whole = chosen.batch if chosen.by_batch else None
         super().__init__({each.name: each for each in queues}, chosen, chosen.threads, whole)
+        self._receives_beside = chosen.threads > 1
+        self._calls = ByQueue({name: self._calls_of(each, policy, hooks) for name, each in handlers.items()})
 
-    def run(self) -> WorkerReport:
-        """Work until :meth:`stop`, or until nothing was due for ``idle_exit`` seconds and nothing runs.
-
-        Raises an error that waiting cannot fix, such as QueueNotFound. A KeyboardInterrupt is raised after the messages
-        at hand are settled: finished messages are acked, the others are released.
-        """
-        try:
-            return super().run()
-        finally:
-            if self._handler_loop is not None and not self._is_forked:
-                self._handler_loop.close()
-
-    def _calls_of(self, handler: Handler, policy: ErrorFunction, *, by_batch: bool) -> HandlerCalls:
+    def _calls_of(self, handler: Handler, policy: ErrorFunction, hooks: Hooks | None) -> HandlerCalls:
+        by_batch = self._options.by_batch
         if not is_async(handler):
-            called = observed_handler(self._hooks, handler)
+            called = observed_handler(hooks, handler)
             return WholeBatch(called, policy) if by_batch else EachMessage(called, policy)
-        if self._handler_loop is None:
-            from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
+        from shardq.worker.coroutines import HandlerLoop  # noqa: PLC0415 - most workers never need it
 
-            self._handler_loop = HandlerLoop()
-        awaited = observed_coroutine(self._hooks, handler)
-        return self._handler_loop.calls(awaited, policy, by_batch=by_batch)
+        if not isinstance(self._loop, HandlerLoop):
+            self._loop = HandlerLoop(self._interrupt)
+        return self._loop.calls(handler, policy, hooks, by_batch=by_batch)
 
     def _consume(self) -> None:
-        self._open_gate()
-        self._tell_of_pauses()
         if self._receives_beside:
-            self._consume_in_threads()
+            super()._consume()
             return
         consumer = self._consumer = self._make_consumer()
+        self._interrupted = False
         try:
             if self._stopping:  # before there was a consumer
                 return
@@ -168,8 +151,7 @@ class Worker(ThreadedLoop):
                     self._open.remove(attempt)
                     self._tally.hold(0)
         finally:
-            with self._leaving():
-                consumer.close()
+            self._close(consumer)
 
     def _batches(self, consumer: Consumer) -> Iterator[Batch]:
         """Receive batch after batch. A message at its last delivery is alone in its batch: see `set_apart`."""
@@ -194,11 +176,8 @@ class Worker(ThreadedLoop):
             self._calls[queue.name].run(attempt, self._tally, present_gate(self._gate, queue))
         finally:
             if not self._is_forked:  # there the messages are the parent's
-                self._settle_attempt(queue, attempt)
-
-    def _settle_attempt(self, queue: Queue, attempt: Attempt) -> None:
-        self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
-        self._settle_all(queue, attempt, self._tally)
+                self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
+                self._settle_all(queue, attempt, self._tally)
 
     def _last_of(self, batch: Batch) -> Sequence[Message]:
         first = self._at_last_delivery(batch)

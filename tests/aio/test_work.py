@@ -308,6 +308,28 @@ def test_an_exit_in_a_handler_is_a_failure_of_its_message(run) -> None:
     run(main)
 
 
+def test_an_error_that_cannot_tell_what_it_is_about_is_a_failure_like_any_other(run) -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", max_deliveries=2, retry_delay=0)
+        await queue.producer().send(b"fails")
+
+        async def handler(message: shardq.aio.Message) -> None:
+            if message.deliveries == 2:
+                raise FileNotFoundError("\udc80")
+            raise SilentError
+
+        async with asyncio.timeout(20):  # it was redelivered for ever
+            assert await shardq.aio.work(queue, handler, wait=0.5) == 0
+        (letter,) = await (await client.queue("jobs.dead")).peek()
+        assert letter.headers["shardq-reason"] == "FileNotFoundError: \\udc80"
+
+    run(main)
+
+
 class LateCallbacks(asyncio.SelectorEventLoop):
     """Tells who waits for a task a while after it has ended."""
 

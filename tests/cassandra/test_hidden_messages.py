@@ -94,7 +94,7 @@ def test_a_move_whose_announcement_is_lost_is_found_by_a_deep_look(
         with pytest.raises(Exception, match="repeat the call"):
             store.forward(Forward(Acknowledge(shard, spans), Append(shard, (late,))))
     assert store.forward(Forward(Acknowledge(shard, spans), Append(shard, (late,)))).lost == spans
-    # Then a deep look finds it all the same
+    # Then a deep probe finds it all the same
     other = open_store()
     (probe,) = other.probe([shard], deep=True)
     assert probe.due == late.due

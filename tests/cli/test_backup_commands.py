@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+import shardq
+from shardq.base.clock import from_datetime
+from shardq.testing import ManualClock
 from tests.cli.conftest import Shell
 
 
@@ -84,3 +89,60 @@ def test_a_file_that_is_damaged_is_an_error_that_names_the_restore(jobs: Shell, 
     assert [check["ok"] for check in checks if check["name"] == "integrity"] == [False]
     jobs.ok("restore", "copy.db", "--yes")
     jobs.ok("stats", "jobs")
+
+
+def test_doctor_says_after_a_restore_what_came_back_and_what_becomes_of_it(jobs: Shell) -> None:
+    # Given a file with old and new messages, one of them in flight, and schedules that have missed occurrences
+    yesterday = ManualClock(from_datetime(datetime.now(UTC) - timedelta(days=1)))
+    with shardq.connect(jobs.url, clock=yesterday) as client:
+        client.queue("jobs").producer().send(b"old")
+        client.create_queue("reports")
+        for name, catch_up in (("nightly", "one"), ("poll", "none")):
+            client.schedules.create(name, queue="reports", every=3600, catch_up=catch_up)
+        client.schedules.create("paused", queue="reports", every=3600)
+        client.schedules.pause("paused")
+        client.schedules.create("weekly", queue="reports", every=7 * 86_400)
+    jobs.ok("alter", "jobs", "--retention", "1h")
+    jobs.ok("send", "jobs", "--delay", "1h", "later")
+    with shardq.connect(jobs.url) as client, client.create_queue("held").consumer(name="gone") as consumer:
+        client.queue("held").producer().send_many([b"a", b"b"])
+        assert len(consumer.receive(2)) == 2
+    jobs.ok("backup", "copy.db")
+    # When it is restored
+    assert "shardq doctor --restored" in jobs.ok("restore", "copy.db", "--yes").stderr
+    told = json.loads(jobs("doctor", "--restored", "--json").stdout)
+    found = {(each["subject"], each["name"]): each for each in told["checks"]}
+    # Then the doctor counts it, and says what waits, what is dropped and what is sent late
+    counted = {subject: each["value"] for (subject, name), each in found.items() if name == "messages"}
+    empty = "0 ready, 0 delayed, 0 in flight, 0 acked"
+    assert counted == {
+        "jobs": "1 ready, 1 delayed, 0 in flight, 0 acked",
+        "jobs.dead": empty,
+        "held": "0 ready, 0 delayed, 2 in flight, 0 acked",
+        "held.dead": empty,
+        "reports": empty,
+        "reports.dead": empty,
+    }
+    leases = found["held", "leases"]
+    assert leases["value"].startswith("2 messages of 1 consumer, the last lease expires in ")
+    assert (leases["ok"], leases["note"], "consumers evict" in leases["remedy"]) == (True, True, True)
+    retention = found["jobs", "retention"]
+    assert (retention["warning"], "--retention" in retention["remedy"]) == (True, True)
+    late = {name: each["value"] for (_, name), each in found.items() if name.startswith("schedule ")}
+    assert late.keys() == {"schedule nightly", "schedule poll"}
+    assert "the last one is sent late" in late["schedule nightly"]
+    assert "none is sent late" in late["schedule poll"]
+    # And a doctor that is not asked for that says none of it
+    usual = {each["name"] for each in json.loads(jobs("doctor", "--json").stdout)["checks"]}
+    assert usual.isdisjoint({"messages", "leases", "retention", "schedule nightly"})
+
+
+def test_the_remedies_of_a_restored_queue_work(jobs: Shell) -> None:
+    with shardq.connect(jobs.url) as client, client.queue("jobs").consumer(name="gone") as consumer:
+        client.queue("jobs").producer().send(b"a")
+        assert consumer.receive()
+    checks = json.loads(jobs("doctor", "jobs", "--restored", "--json").stdout)["checks"]
+    (remedy,) = [each["remedy"] for each in checks if each["name"] == "leases"]
+    (command,) = re.findall("`shardq (.*?)`", remedy)
+    jobs.ok(*command.split())
+    assert jobs.json("stats", "jobs")["ready"] == 1

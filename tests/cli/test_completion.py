@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -55,6 +56,27 @@ def test_a_store_that_cannot_be_read_gives_no_names_and_no_errors(url: str, capf
 def test_completing_makes_no_file(tmp_path) -> None:
     assert completed("--url", f"sqlite:///{tmp_path}/none.db", "peek", "") == []
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("sp", ["spark"]), ("spark dr", []), ("se", ["semaphore", "send", "serve"]), ("sned x", [])],
+)
+def test_commands_are_completed_without_their_extras_and_without_errors(words: str, found: list[str]) -> None:
+    missing = "import sys; sys.modules['pyspark'] = sys.modules['uvicorn'] = None; "
+    run = "from shardq.cli.main import main; main(prog_name='shardq')"
+    words = f"shardq {words}"
+    given = {"_SHARDQ_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    done = subprocess.run(
+        [sys.executable, "-c", missing + run],
+        env={**os.environ, **given},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == [f"plain,{name}" for name in found]
 
 
 def test_the_commands_of_help_are_completed() -> None:

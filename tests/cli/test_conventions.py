@@ -1,14 +1,19 @@
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import click
 import pytest
 
 from shardq import errors
+from shardq.base.texts import masked
 from shardq.cli import failures
 from shardq.cli.command_table import COMMANDS, SECTIONS
 from shardq.cli.main import main
@@ -52,6 +57,50 @@ def test_every_command_that_shows_something_takes_json(shell, name: str) -> None
 @pytest.mark.parametrize(("restarts", "text"), [(0, "worked in 2 s"), (1, "1 restart"), (2, "2 restarts")])
 def test_the_summary_of_a_pool_counts_in_words(restarts: int, text: str) -> None:
     assert summary(PoolReport(WorkerReport(), 0, restarts, 2.0)).endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("jobs",), "jobs at {url} with 1 process; Ctrl-C ends"),
+        (
+            ("jobs", "no/*", "-p", "1..2", "--threads", "3"),
+            "jobs, no/* at {url} with 1 to 2 processes of 3 threads;",
+        ),
+    ],
+)
+def test_workers_tell_at_their_start_what_they_work_on_and_how_to_end_them(
+    shell, options: tuple[str, ...], text: str
+) -> None:
+    shell.ok("create", "jobs")
+    ended = shell.ok("work", *options, "--exec", "true", "--idle-exit", "0")
+    assert ended.stderr.startswith(f"working on {text.format(url=masked(shell.url))}")
+
+
+@pytest.mark.parametrize(
+    ("command", "missing", "extra"),
+    [
+        ("ui", "uvicorn", "service"),
+        ("keys list", "starlette", "service"),
+        ("metrics --once", "prometheus_client", "metrics"),
+        ("spark load --help", "pyspark", "spark"),
+    ],
+)
+def test_without_its_extra_a_command_says_what_to_install(
+    tmp_path: Path, command: str, missing: str, extra: str
+) -> None:
+    without = f"import sys; sys.modules[{missing!r}] = None; from shardq.cli.main import main; main({command.split()})"
+    done = subprocess.run(
+        [sys.executable, "-c", without],
+        check=False,
+        env={**os.environ, "SHARDQ_URL": f"sqlite:///{tmp_path}/queue.db"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == failures.USAGE
+    assert done.stderr.startswith("shardq: invalid_setting: ")
+    assert done.stderr.endswith(f"{missing}: pip install 'shardq[{extra}]'\n")
 
 
 def every_error() -> list[errors.ShardqError]:

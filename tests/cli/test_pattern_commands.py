@@ -114,3 +114,36 @@ def test_work_takes_a_pattern_and_a_handler_for_it(mail: Shell) -> None:
     )  # fmt: skip
     assert report["total"]["worked"] == 4
     assert ready(mail) == {"mail/slow/old": 1}
+
+
+def test_receive_of_a_pattern_prints_the_messages_of_each_queue_that_matches_and_acks_them(
+    mail: Shell,
+) -> None:
+    lines = mail.lines("receive", "mail/*", "--limit", "9")
+    assert sorted(each["id"].partition(":")[0] for each in lines) == ["mail/fast", "mail/fast", "mail/slow"]
+    assert ready(mail) == {"mail/slow/old": 1, "orders": 1}
+    assert mail.ok("receive", "mail/*", "--pop").stdout == ""
+
+
+def test_receive_of_a_pattern_takes_no_dead_letters_and_says_which_queues_are_paused(mail: Shell) -> None:
+    with shardq.connect(mail.url) as client, client.queue("mail/fast").consumer() as consumer:
+        for message in consumer.receive(9):
+            message.dead_letter("no address")
+    mail.ok("pause", "mail/slow")
+    told = mail.ok("receive", "mail/*", "--limit", "9")
+    assert told.stdout == ""
+    assert "queue mail/slow delivers no messages" in told.stderr
+    assert "mail/fast" not in told.stderr
+    assert ready(mail) == {"mail/fast.dead": 2, "mail/slow": 1, "mail/slow/old": 1, "orders": 1}
+
+
+def test_receipts_of_a_pattern_are_acked_by_their_queue(mail: Shell) -> None:
+    line = mail.ok("receive", "mail/s*", "--no-ack", "--receipts").stdout
+    mail.ok("ack", line.partition(":")[0], stdin=line)
+    assert "mail/slow" not in ready(mail)
+
+
+def test_receive_of_a_pattern_that_matches_nothing_says_so(mail: Shell) -> None:
+    told = mail("receive", "letters/*", "--wait", "50ms")
+    assert told.exit_code == 3
+    assert "no queue matches 'letters/*'" in told.stderr

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 
 import shardq
-from tests.crash.ledger import Ledger
-from tests.crash.stage import Stage, drain
+from tests.crash.followed import followed, succeeded
+from tools.faults.stage import Stage
 
 __all__ = ["Servers", "endure"]
 
@@ -45,7 +45,6 @@ def endure(servers: Servers, folder: Path, *, lease: float, seconds: float) -> N
             visibility_timeout=lease,
             max_deliveries=None,
         )
-        stage = Stage(folder, servers.url, 0)
         steps: list[Callable[[], None]] = [
             lambda: None,
             servers.kill,
@@ -53,35 +52,17 @@ def endure(servers: Servers, folder: Path, *, lease: float, seconds: float) -> N
             servers.pause,
             servers.resume,
         ]
-        try:
-            # Given producers and consumers at work
-            for role in ("trickle", "trickle", "work", "work"):
-                stage.start(role)
-            # When a server is killed and comes back, and another one hangs for a while
+        with followed(queue, servers.url, folder, lease=lease, rate=20.0) as stage:
             for step in steps:
                 step()
                 _go_on(stage, seconds)
-            stage.end("trickle")
-            drain(queue, 150)
-        finally:
-            stage.end("trickle")
-            stage.end("work")
-        # Then every promise held
-        assert not Ledger(stage.logs).problems()
 
 
 def _go_on(stage: Stage, seconds: float) -> None:
     """Let a state of the servers last for a while, and until something was sent and acked in it."""
     began = time.monotonic_ns()
     time.sleep(seconds)
-    while idle := {"sent", "acked"} - _happened(stage, since=began):
-        assert time.monotonic_ns() - began < PATIENCE * 1e9, f"since then nothing was {idle}"
+    while idle := {"send", "ack"} - succeeded(stage, since=began).keys():
+        assert time.monotonic_ns() - began < PATIENCE * 1e9, f"since then there was no {idle}"
         time.sleep(0.5)
-    assert [process.poll() for _, process in stage.actors] == [None] * len(stage.actors), "an actor gave up"
-
-
-def _happened(stage: Stage, since: int) -> set[str]:
-    times = Ledger(stage.logs).times
-    return {
-        event for event, bodies in times.items() if any(max(moments) > since for moments in bodies.values())
-    }
+    assert stage.deaths() == []

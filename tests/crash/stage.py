@@ -18,8 +18,8 @@ __all__ = ["Stage", "drain", "wait_for"]
 class Stage:
     """The processes of one round, and their logs."""
 
-    def __init__(self, folder: Path, url: str, seed: int) -> None:
-        self.folder, self.url, self.seed = folder, url, seed
+    def __init__(self, folder: Path, url: str, seed: int, queue: str = "crash") -> None:
+        self.folder, self.url, self.seed, self.queue = folder, url, seed, queue
         self.logs: list[Path] = []
         self.actors: list[tuple[str, subprocess.Popen[bytes]]] = []
 
@@ -29,7 +29,7 @@ class Stage:
         log.touch()
         self.logs.append(log)
         script = str(Path(__file__).with_name("actor.py"))
-        process = subprocess.Popen([sys.executable, script, role, self.url, "crash", str(log), seed])
+        process = subprocess.Popen([sys.executable, script, role, self.url, self.queue, str(log), seed])
         self.actors.append((role, process))
 
     def kill(self, index: int) -> str:

@@ -33,7 +33,7 @@ from shardq.testing.seam import drive_timers, has_slept, seconds_until_due, seco
 def longest(consumers: int, due: float | None, queues: int = 1) -> float:
     """Seconds, on a store that signals; ``due`` in so many."""
     receiving: Any = SimpleNamespace(
-        names=("q",) * queues, paused=(), consumers=consumers, seconds_until_due=lambda: due
+        queues=("q",) * queues, paused=(), consumers=consumers, seconds_until_due=lambda: due
     )
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True))
     return Idling(store, Retry(0), receiving, lambda: False).longest()
@@ -67,7 +67,7 @@ def test_polls_begin_as_often_whatever_a_look_takes_but_rest_for_as_long_as_it(
     monkeypatch.setattr(idling, "Waiter", Passing)
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=False))
     receiving: Any = SimpleNamespace(
-        names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
+        queues=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
     consumer = Idling(store, Retry(0), receiving, lambda: False)
     began, gaps = at, []
@@ -106,7 +106,7 @@ def test_who_was_told_of_a_message_and_found_none_looks_again_when_the_settings_
     listener = SimpleNamespace(news=lambda _: next(signals, ()), rest=lambda: None)
     store: Any = SimpleNamespace(capabilities=SimpleNamespace(signals=True), listen=lambda _: listener)
     receiving: Any = SimpleNamespace(
-        names=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
+        queues=("q",), waits_for={"q": "q"}, paused=(), consumers=1, seconds_until_due=lambda: None
     )
     sleeper = Idling(store, Retry(0), receiving, lambda: False)
     assert sleeper.longest() > REFRESH_SECONDS
@@ -225,7 +225,7 @@ def test_messages_that_come_one_by_one_cost_a_glance_each_and_no_full_look(
     client = shardq.Client(looking)
     queue = client.create_queue("q", shards=4, time_shards=1)
     consumer, producer = queue.consumer(), queue.producer()
-    drive_timers(consumer, timer=ManualTimer())  # else a busy machine takes until a full look is due
+    drive_timers(consumer, timer=ManualTimer())  # else a busy machine takes until a full probe is due
     consumer.receive(1)
     full, glances = looking.full, looking.glances
     # When messages come one by one, and each is received and acked when a signal told of it

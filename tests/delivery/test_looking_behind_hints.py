@@ -28,7 +28,7 @@ SECOND = 1_000_000
 
 
 class HidingStore(WrappedStore):
-    """What is in a hidden shard is found by nothing but a deep look at it, and by everything after that."""
+    """What is in a hidden shard is found by nothing but a deep probe of it, and by everything after that."""
 
     def __init__(self, inner: Store, clock: ManualClock) -> None:
         super().__init__(inner)
@@ -140,7 +140,7 @@ def test_the_shards_of_a_consumer_that_is_gone_are_looked_behind_by_the_others(
     assert 2 < seconds_until(all_received, clock, 60) <= 30
 
 
-def test_deep_looks_go_together_and_replace_full_ones(
+def test_deep_probes_go_together_and_replace_full_ones(
     client: shardq.Client, store: HidingStore, clock: ManualClock
 ) -> None:
     queue = client.create_queue("q", shards=4, time_shards=5, time_shard_seconds=7)
@@ -158,10 +158,10 @@ def test_deep_looks_go_together_and_replace_full_ones(
 
 
 @pytest.mark.parametrize("consumers", [1, 3, 10])
-def test_idle_consumers_make_no_more_calls_for_their_deep_looks(
+def test_idle_consumers_make_no_more_calls_for_their_deep_probes(
     client: shardq.Client, store: HidingStore, clock: ManualClock, consumers: int
 ) -> None:
-    """One look at shards and one at the directory for each time that they wake, as without deep looks."""
+    """One look at shards and one at the directory for each time that they wake, as without deep probes."""
     queue = client.create_queue("q", shards=8, time_shards=10, time_shard_seconds=30)
     group = {queue.consumer(name=f"c{number}"): clock.now() for number in range(consumers)}
     store.calls.clear()
@@ -180,7 +180,7 @@ def test_idle_consumers_make_no_more_calls_for_their_deep_looks(
 
 
 @pytest.mark.parametrize(("took", "interval"), [(0.1, 30), (3.0, 60), (10.0, 200)])
-def test_long_deep_looks_come_less_often(
+def test_long_deep_probes_come_less_often(
     client: shardq.Client, store: HidingStore, clock: ManualClock, took: float, interval: int
 ) -> None:
     queue = client.create_queue("q", shards=2, time_shards=1)

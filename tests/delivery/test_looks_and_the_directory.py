@@ -86,7 +86,7 @@ def test_a_shard_of_groups_is_forgotten_an_hour_after_it_was_last_seen_to_hold_a
 
 
 class CountingStore(WrappedStore):
-    """Counts the full looks at shards."""
+    """Counts the full probes of shards."""
 
     looks = 0
 
@@ -108,7 +108,7 @@ def test_where_queues_are_polled_a_shard_rests_a_second_for_each_consumer_up_to_
         ownership.update([f"c{number}" for number in range(consumers)])
         reader = ShardReader(store, "q", ownership, polled=1)
         reader.survey(queue.settings.layout)
-        clock.advance(5)  # the first deep looks
+        clock.advance(5)  # the first deep probes
         reader.survey(queue.settings.layout)
         store.looks = 0
         for _ in range(60):

@@ -17,6 +17,7 @@ from shardq.storage.requests import Claim, Claimed, Release
 from shardq.storage.store import Capabilities
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import claim_thread, expire_caches
+from tests.interrupted_starts import interrupt_after_start
 
 PATIENCE = 30.0  # seconds
 
@@ -310,3 +311,21 @@ def test_what_expires_while_a_batch_is_acked_is_not_handed_out(
         clock.advance(10)
         assert [number for batch in batches for number in numbers(batch)] == [8, 9]
         assert queue.counts().in_flight == 2
+
+
+def test_a_close_holds_nothing_after_an_interrupt_that_came_when_the_thread_had_begun(
+    open_queue: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given an ack that was interrupted as it had started the thread that claims the next batch
+    store, queue = open_queue()
+    consumer = queue.consumer()
+    first, before = next(consumer.batches(4, wait=0)), set(threading.enumerate())
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_after_start(patched, "shardq-overlap")
+        first.ack()
+
+    # When the consumer is closed, then nothing of it goes on, and the claimed messages are released
+    consumer.close()
+    assert set(threading.enumerate()) <= before
+    assert store.asked("claim") == 2
+    assert queue.counts().in_flight == 4

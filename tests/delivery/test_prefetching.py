@@ -18,6 +18,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
 from shardq.testing.seam import abandon, drive_timers, extend_leases, fetch, fetch_by_hand
+from tests.interrupted_starts import interrupt_after_start
 
 
 class Bench:
@@ -363,3 +364,35 @@ def test_a_consumer_claims_ahead_although_an_interrupt_came_as_its_thread_was_to
     before = set(_threads("shardq-prefetcher"))
     assert bench.consumer.receive(1, wait=30)
     assert set(_threads("shardq-prefetcher")) - before
+
+
+def test_a_close_holds_nothing_after_an_interrupt_that_came_when_the_thread_had_begun(
+    make: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Given a thread that is about to claim, and a consumer that was interrupted as it had started it
+    bench = make()
+    bench.send(5)
+    before, goes_on, call = set(threading.enumerate()), threading.Event(), bench.store.call
+
+    def pausing(method: str, do: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if method == "claim":
+            assert goes_on.wait(30)
+        return call(method, do, *arguments, **options)
+
+    monkeypatch.setattr(bench.store, "call", pausing)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_after_start(patched, "shardq-prefetcher")
+        bench.consumer.receive(1)
+
+    # When it is closed before the claim is answered
+    closing = threading.Thread(target=bench.consumer.close)
+    closing.start()
+    closing.join(0.3)
+    goes_on.set()
+    closing.join(30)
+
+    # Then nothing of it goes on, and others can have the messages
+    for thread in set(_threads("shardq-prefetcher")) - before:
+        thread.join(30)
+    assert set(_threads("shardq-lease-keeper")) <= before
+    assert bench.queue.counts().in_flight == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -271,6 +272,25 @@ def test_no_queue_starves_however_small_its_weight() -> None:
         turns.took(queue, 1)
         taken[queue] += 1
     assert taken["b"] == 3
+
+
+def test_one_thread_takes_its_turn_while_another_takes_over_other_queues() -> None:
+    # Given one thread that takes over other queues, and a second one that has had its turn when half of that is done
+    turns = WeightedOrder({"a": 1, "b": 1})
+    with ThreadPoolExecutor(1) as second:
+        took: list[Future[None]] = []
+
+        class Others(dict[str, str]):
+            def __iter__(self) -> Iterator[str]:
+                took.append(second.submit(turns.took, "a", 1))
+                wait(took, 0.1)
+                return super().__iter__()
+
+        turns.follow(Others(b="b"))
+
+        # Then its turn counts among the queues from before, or nowhere
+        took[0].result()
+    assert turns.order() == ["b"]
 
 
 def test_with_strict_order_a_queue_is_received_from_while_those_before_it_have_nothing(bench: Bench) -> None:

@@ -10,7 +10,7 @@ import pytest
 import shardq
 from shardq.base.shard import Shard
 from shardq.core.sharding.ownership import Ownership
-from shardq.core.sharding.reading import NEXT_AFTER, NEXT_LOOKS, STEAL_AFTER, ShardReader
+from shardq.core.sharding.reading import NEXT_AFTER, NEXT_PROBES, STEAL_AFTER, ShardReader
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Claim, Probe
 from shardq.storage.wrapped_store import WrappedStore
@@ -141,4 +141,4 @@ def test_the_next_leaves_the_owner_time_for_some_looks_where_they_take_long(
     assert not scene.takes(1)
     wait = scene.readers[1].seconds_until_due()
     assert wait == pytest.approx(expected / SECOND)
-    assert expected <= max(NEXT_AFTER, NEXT_LOOKS * takes * SECOND)
+    assert expected <= max(NEXT_AFTER, NEXT_PROBES * takes * SECOND)

@@ -7,8 +7,7 @@ import importlib
 import socketserver
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 
 import shardq
 from shardq.tasks import TaskWorker
+from tests.processes import eventually
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "mail"
 PATIENCE = 60.0
@@ -142,13 +142,6 @@ def _clear(client: shardq.Client) -> None:
             client.delete_queue(queue)
 
 
-def _eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + PATIENCE
-    while not (met := condition()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return met
-
-
 def test_mails_are_sent_in_order_on_eight_connections_and_failures_are_told(service: Any, smtp: Smtp) -> None:
     api = Api(service)
     with shardq.connect(service.URL) as client:
@@ -166,9 +159,9 @@ def test_mails_are_sent_in_order_on_eight_connections_and_failures_are_told(serv
         running.start()
         try:
             service.digest.send()
-            assert _eventually(lambda: ("owner@localhost", "Digest") in smtp.taken)
-            assert _eventually(lambda: len(smtp.taken) == 72 and api.get("/status").json()["waiting"] == 0)
-            assert _eventually(lambda: api.get(f"/mails/{ids['a'][2]}").json()["state"] == "failed")
+            assert eventually(lambda: ("owner@localhost", "Digest") in smtp.taken)
+            assert eventually(lambda: len(smtp.taken) == 72 and api.get("/status").json()["waiting"] == 0)
+            assert eventually(lambda: api.get(f"/mails/{ids['a'][2]}").json()["state"] == "failed")
         finally:
             worker.stop()
             running.join(PATIENCE)

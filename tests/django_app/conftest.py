@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import django
 import pytest
@@ -45,6 +46,14 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @pytest.fixture
 def backend(files: Path) -> ShardqBackend:
     return backend_of("default")
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The options of the backend "patient", which a test may change before it uses that."""
+    options = dict(settings.TASKS["patient"]["OPTIONS"])
+    monkeypatch.setitem(settings.TASKS["patient"], "OPTIONS", options)
+    return options
 
 
 def backend_of(alias: str) -> ShardqBackend:

@@ -6,9 +6,11 @@ import asyncio
 import os
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -17,6 +19,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 import shardq
+from shardq.codec import MSGPACK
 from shardq.django.api import (
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -26,6 +29,7 @@ from shardq.django.api import (
     task_started,
 )
 from shardq.django.backend import ShardqBackend, backend_named
+from shardq.tasks import RetryPolicy
 from tests.django_app.conftest import backend_of
 from tests.django_app.shop import tasks
 from tests.django_app.shop.models import Order
@@ -125,24 +129,84 @@ def test_a_task_runs_after_its_time_and_by_its_priority(backend: ShardqBackend) 
     assert later.task.run_after > timezone.now()
 
 
-def test_the_signals_of_django_are_sent(backend: ShardqBackend) -> None:
+SIGNALS = {"enqueued": task_enqueued, "started": task_started, "finished": task_finished}
+
+
+@contextmanager
+def received(fails: bool = False) -> Iterator[list[tuple[str, str]]]:
+    """The signals that are sent within the block: the name of each, and the status of its task."""
     seen: list[tuple[str, str]] = []
-    receivers = {}
-    for name, signal in (("enqueued", task_enqueued), ("started", task_started), ("finished", task_finished)):
-        receivers[signal] = lambda sender, task_result, name=name, **_: seen.append(
-            (name, task_result.status.value)
-        )
-        signal.connect(receivers[signal])
+
+    def receiver_of(name: str) -> Callable[..., None]:
+        def receive(*, task_result: Any, **_: Any) -> None:
+            seen.append((name, task_result.status.value))
+            if fails:
+                raise OSError("no mail")
+
+        return receive
+
+    receivers = {signal: receiver_of(name) for name, signal in SIGNALS.items()}
+    for signal, each in receivers.items():
+        signal.connect(each, weak=False)
     try:
-        tasks.double.enqueue(1)
-        drain()
-        tasks.thank.enqueue(4711)
-        drain()
+        yield seen
     finally:
-        for signal, receiver in receivers.items():
-            signal.disconnect(receiver)
+        for signal, each in receivers.items():
+            signal.disconnect(each)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_signals_of_django_are_sent_and_a_receiver_that_fails_is_no_failure(
+    backend: ShardqBackend, fails: bool
+) -> None:
+    with received(fails) as seen:
+        results = [tasks.double.enqueue(1)]
+        drain()
+        results.append(tasks.thank.enqueue(4711))
+        drain()
     expected = ["READY", "RUNNING", "SUCCESSFUL", "READY", "RUNNING", "FAILED"]
     assert seen == list(zip(["enqueued", "started", "finished"] * 2, expected, strict=True))
+    assert [backend.get_result(each.id).status for each in results] == ["SUCCESSFUL", "FAILED"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("slow", "shardq.tasks.errors.TaskTimeout"),
+        ("slow_coroutine", "shardq.tasks.errors.TaskTimeout"),
+        ("leave", "builtins.SystemExit"),
+        ("give_up", "shardq.outcome.DeadLetter"),
+        ("never", "builtins.ValueError"),
+    ],
+)
+def test_a_task_that_ends_for_good_has_failed_by_its_error(
+    files: Path, options: dict[str, Any], name: str, path: str
+) -> None:
+    options |= {"timeout": 0.1, "retry": 5 if name == "give_up" else 1}
+    with received() as seen:
+        result = getattr(tasks, name).enqueue()
+        drain("patient")
+    result.refresh()
+    assert (result.status, result.attempts, seen[-1]) == ("FAILED", 1, ("finished", "FAILED"))
+    (error,) = result.errors
+    assert (error.exception_class_path, result.finished_at is None) == (path, False)
+    assert path.rpartition(".")[2] in error.traceback.splitlines()[-1]
+    assert "shardq/tasks/calling.py" not in error.traceback
+
+
+@pytest.mark.parametrize("retry", [None, 9, RetryPolicy(attempts=9), RetryPolicy(never=(ValueError,))])
+def test_the_last_attempt_is_that_of_the_policy_or_of_the_queue(
+    files: Path, options: dict[str, Any], retry: Any
+) -> None:
+    options["retry"] = retry
+    backend_of("patient").app.binding.client.create_queue(
+        "shop/patient", retry_delay=0, max_retry_delay=0, max_deliveries=2
+    )
+    with received() as seen:
+        tasks.never.enqueue()
+        drain("patient")
+    attempts = 1 if isinstance(retry, RetryPolicy) and retry.never else 2
+    assert [name for name, _ in seen] == ["enqueued", *["started"] * attempts, "finished"]
 
 
 @pytest.mark.parametrize(
@@ -151,6 +215,21 @@ def test_the_signals_of_django_are_sent(backend: ShardqBackend) -> None:
 def test_a_result_that_is_not_there_does_not_exist(backend: ShardqBackend, result_id: str) -> None:
     with pytest.raises(TaskResultDoesNotExist):
         backend.get_result(result_id)
+
+
+@pytest.mark.parametrize("backend_queues", [["default", "mail"], []])
+def test_the_id_of_something_else_is_no_result_and_defines_no_task(
+    files: Path, monkeypatch: pytest.MonkeyPatch, backend_queues: list[str]
+) -> None:
+    monkeypatch.setitem(settings.TASKS["default"], "QUEUES", backend_queues)
+    backend = backend_of("default")
+    client, before = backend.app.binding.client, list(backend.app.tasks)
+    for name in ("orders", "mail"):
+        for body in (b"tea", MSGPACK.encode({"order": 7})):
+            other = client.create_queue(name, exist_ok=True).producer().send(body)
+            with pytest.raises(TaskResultDoesNotExist):
+                backend.get_result(other)
+    assert list(backend.app.tasks) == before
 
 
 def test_without_results_none_can_be_asked_for(files: Path) -> None:
@@ -166,6 +245,19 @@ def test_a_missing_store_is_found_by_the_check(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(settings, "SHARDQ_URL", "")
     (error,) = ShardqBackend("default", {}).check()
     assert "SHARDQ_URL" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"retry": 0}, "retry=0"),
+        ({"keep_result": "a day"}, "keep_result='a day'"),
+        ({"timeout": -1}, "timeout=-1"),
+    ],
+)
+def test_a_wrong_option_is_named_with_its_backend(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ImproperlyConfigured, match=rf"^TASKS\['default'\]: {told}"):
+        ShardqBackend("default", {"OPTIONS": options})
 
 
 def test_a_wrong_setting_is_named() -> None:
@@ -206,4 +298,5 @@ def test_a_process_of_its_own_runs_the_tasks(backend: ShardqBackend, files: Path
     result.refresh()
     assert result.return_value == "Thank you for the tea!"
     assert result.worker_ids[0].split("-")[-1].isdigit()
-    assert b"worked" in ended.stderr
+    assert b"working on tasks of shardq.django.worker:default" in ended.stderr
+    assert b" worked" in ended.stderr

@@ -143,6 +143,23 @@ def test_errors_and_help_are_in_plain_english() -> None:
     assert not found, "\n".join(found)
 
 
+TEMPLATES = PACKAGE / "service" / "templates"
+TEMPLATE_CODE = re.compile(r"{%.*?%}|{#.*?#}|<pre>.*?</pre>", re.DOTALL)
+VALUE = re.compile(r"{{.*?}}|<code>.*?</code>", re.DOTALL)
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.html")), ids=lambda file: file.stem)
+def test_pages_of_the_dashboard_are_in_plain_english(template: Path) -> None:
+    text = VALUE.sub("`code`", TEMPLATE_CODE.sub("\n", template.read_text()))
+    found = [
+        f"{sentence}\n  {rule}"
+        for part in re.split(r"<[^>]*>|\n", text)
+        for sentence in END.split(part.strip())
+        for rule in broken_rules(sentence)
+    ]
+    assert not found, "\n".join(found)
+
+
 @pytest.mark.parametrize(
     "sentence",
     [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self, cast
@@ -15,6 +14,7 @@ import pytest
 
 from shardq.client import Client
 from tests.faults.written_history import Script
+from tests.processes import eventually
 from tools.faults import faults, stage
 from tools.faults.assignment import Assignment
 from tools.faults.history import Delivery, Phase
@@ -110,14 +110,7 @@ class Parent(Actor):
     def __init__(self, assignment: Assignment, folder: Path) -> None:
         self.assignment = assignment
         self.process = subprocess.Popen(["sh", "-c", f"({self.child}) & wait"], cwd=folder)
-        _wait_until(lambda: bool(self.children))
-
-
-def _wait_until(come: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not come() and time.monotonic() < until:
-        time.sleep(0.01)
-    assert come()
+        assert eventually(lambda: bool(self.children))
 
 
 @pytest.fixture
@@ -156,9 +149,9 @@ def test_the_processes_of_a_client_stand_still_and_go_on_with_it(
     victim = pools.start("pool", "x1")
     (child,) = victim.children
     victim.send(signal.SIGSTOP)
-    _wait_until(lambda: _state(child) == "T")
+    assert eventually(lambda: _state(child) == "T")
     victim.send(signal.SIGCONT)
-    _wait_until(lambda: _state(child) == "S")
+    assert eventually(lambda: _state(child) == "S")
 
 
 def _state(pid: int) -> str:

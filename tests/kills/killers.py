@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-import traceback
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from shardq.storage.store import Store
 from shardq.testing import ApplicationTransaction
+from tests.forking import start, was_killed
 
 __all__ = ["CassandraKiller", "Killer", "MongoKiller", "PostgresKiller", "SqliteKiller"]
 
@@ -83,7 +81,7 @@ class SqliteKiller(Killer):
         self.harness = SharedHarness(folder, "delete") if of_application else SqliteHarness(folder)
 
     def run(self, act: Act, requests: int) -> bool:
-        return _was_killed(_start(lambda: self._act(act, requests)))
+        return was_killed(start(lambda: self._act(act, requests)))
 
     def _act(self, act: Act, requests: int) -> None:
         begun = 0
@@ -111,17 +109,7 @@ class ServerKiller(Killer):
     _proxy: Any
 
     def run(self, act: Act, requests: int) -> bool:
-        if not requests:
-            return True
-        ready, go = os.pipe()
-        child = _start(lambda: (os.read(ready, 1), act(self._open())))
-        self._proxy.arm(requests - 1, carried_out=True, kill=child)
-        os.write(go, b"!")
-        killed = _was_killed(child)
-        os.close(ready)
-        os.close(go)
-        self._proxy.arm(-1)
-        return killed
+        return not requests or self._proxy.kill_at(requests - 1, lambda: act(self._open()))
 
     @abstractmethod
     def _open(self) -> Store:
@@ -264,26 +252,3 @@ def _direct(url: str) -> str:
     base, _, options = url.partition("?")
     kept = [each for each in options.split("&") if each and not each.lower().startswith("replicaset=")]
     return f"{base}?{'&'.join([*kept, 'directConnection=true'])}"
-
-
-def _start(do: Callable[[], object]) -> int:
-    """Do it in a child; return its process id."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of forks beside threads
-        child = os.fork()
-    if not child:
-        with suppress(BaseException):
-            try:
-                do()
-                os._exit(0)
-            except BaseException:
-                traceback.print_exc()
-        os._exit(1)
-    return child
-
-
-def _was_killed(child: int) -> bool:
-    status = os.waitpid(child, 0)[1]
-    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    assert killed or os.waitstatus_to_exitcode(status) == 0, "the client failed"
-    return killed

@@ -18,6 +18,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import has_slept
+from tests.processes import eventually
 
 Connect = Callable[[], shardq.Client]
 PATIENCE = 30.0  # seconds
@@ -495,9 +496,3 @@ def test_a_batch_costs_two_requests_more_for_each_limit(url: str, clock: ManualC
         consumer.receive(10).ack()
         asked = [call.method for call in store.calls if "permits" in str(call.arguments)]
         assert asked == ["claim", "claim", "extend", "release"]
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait until it holds."""
-    waiting = threading.Event()
-    return any(condition() or waiting.wait(0.01) for _ in range(int(PATIENCE * 100)))

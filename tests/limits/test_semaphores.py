@@ -18,6 +18,7 @@ from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from tests.forking import forked
+from tests.processes import eventually
 
 Connect = Callable[[], shardq.Client]
 PATIENCE = 30.0  # seconds
@@ -299,9 +300,3 @@ def test_a_forked_child_does_not_give_back_its_parents_permit(connect: Connect) 
 
         assert forked(child) == "0"
         assert semaphore.state().held == 1
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait until it holds."""
-    waiting = threading.Event()
-    return any(condition() or waiting.wait(0.01) for _ in range(int(PATIENCE * 100)))

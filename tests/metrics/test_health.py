@@ -12,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from shardq.metrics import monitor as monitoring
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
 from shardq.metrics.pages import Answer, PageServer
 from shardq.worker import WorkerOptions, slot
-from tests.processes import running
+from tests.processes import eventually, running
 from tests.terminal import PROGRAM
 
 AT_WORK = PoolState(2, 0, 0, stopping=False)
@@ -43,13 +43,6 @@ def asked(port: int, path: str) -> tuple[int, str]:
 def monitored(url: str) -> Iterator[tuple[Monitor, int]]:
     with Monitor(url, MonitorOptions(health_port=0)) as monitor:
         yield monitor, monitor.ports[0]
-
-
-def wait_until(come: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
-    while not come():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_pool_is_live_and_ready_while_its_loop_runs_and_the_store_answers(
@@ -72,6 +65,18 @@ def test_an_unreachable_store_makes_a_pool_unready_and_never_dead(tmp_path: Path
         assert (status, "missing" in why) == (503, True)
         assert asked(port, "/readyz") == (503, "failed\n")
         assert asked(port, "/livez") == (200, "ok\n")
+
+
+def test_the_reason_why_the_store_does_not_answer_has_no_password(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise shardq.StoreUnavailable("mongodb://ada:secret@db/queues does not answer")
+
+    monkeypatch.setattr(monitoring, "connect", refuse)
+    with monitored(url) as (monitor, port):
+        monitor.beat(AT_WORK)
+        assert asked(port, "/readyz?verbose") == (503, "mongodb://...@db/queues does not answer\n")
 
 
 def test_a_pool_whose_loop_stands_still_is_dead(
@@ -120,6 +125,23 @@ def test_the_heartbeat_file_is_touched_while_the_loop_runs_and_removed_at_the_en
     assert not file.exists()
 
 
+def test_a_pool_that_cannot_start_leaves_the_heartbeat_file_of_another(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    file.write_text("1\n")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = MonitorOptions(health_port=taken.getsockname()[1], heartbeat_file=str(file))
+        with pytest.raises(shardq.InvalidSetting):
+            Monitor(url, options).__enter__()
+    assert file.read_text() == "1\n"
+
+
+def test_a_pool_that_ends_leaves_the_heartbeat_file_of_its_successor(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "alive"
+    with Monitor(url, MonitorOptions(heartbeat_file=str(file))):
+        file.write_text("1\n")
+    assert file.read_text() == "1\n"
+
+
 def test_systemd_is_notified_that_the_pool_is_ready_runs_and_ends(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +178,7 @@ def test_more_connections_than_allowed_are_closed_at_once() -> None:
             assert further.recv(100) == b""
         for each in held:
             each.close()
-        wait_until(lambda: _answers(server.port))
+        assert eventually(lambda: _answers(server.port))
 
 
 def _answers(port: int) -> bool:
@@ -203,6 +225,15 @@ def test_wrong_options_are_refused_by_name(options: dict[str, object], error: st
     assert error in str(raised.value)
 
 
+def test_a_page_that_fails_is_answered_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_query: str, _accept: str) -> Answer:
+        raise ValueError("a collector of the application")
+
+    with PageServer("127.0.0.1", 0, {"/metrics": fail}) as server:
+        assert asked(server.port, "/metrics") == (500, "failed\n")
+    assert "a collector of the application" in caplog.text
+
+
 def test_a_port_that_is_taken_is_named(url: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -218,7 +249,7 @@ def test_the_command_answers_probes_and_scrapes(url: str, queue: shardq.Queue, t
     queue.producer().send(b"x")
     command = [PROGRAM, "--url", url, "work", "orders", "--exec", "true", "--json", *options]
     with running(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as worker:
-        wait_until(lambda: _is_worked(port))
+        assert eventually(lambda: _is_worked(port))
         assert asked(port, "/livez") == asked(port, "/readyz") == (200, "ok\n")
         assert alive.exists()
         worker.send_signal(signal.SIGTERM)

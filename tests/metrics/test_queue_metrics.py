@@ -154,6 +154,63 @@ def test_sampling_takes_a_twentieth_of_the_time_at_most(url: str) -> None:
         assert collector.pause == 19 * 3
 
 
+class _Out(FaultyStore):
+    """A store that can be unreachable: each request then takes its time, by a timer, and fails."""
+
+    def __init__(self, url: str, timer: ManualTimer, seconds: float) -> None:
+        super().__init__(open_store(url, SystemClock()), FaultPlan())
+        self.timer, self.seconds, self.left = timer, seconds, 0
+
+    def list_queues(self, *given, **options):
+        if self.left:
+            self.left -= 1
+            self.timer.advance(self.seconds)
+            raise shardq.StoreUnavailable("out")
+        return super().list_queues(*given, **options)
+
+
+def test_an_outage_does_not_lengthen_the_pause_and_the_age_of_what_is_shown(url: str) -> None:
+    timer = ManualTimer()
+    store = _Out(url, timer, 60)
+    with shardq.Client(store, retry_seconds=0.5) as client:
+        client.create_queue("orders")
+        client.schedules.create("daily", queue="orders", every=86_400)
+        collector = QueueMetrics(client, timer=timer)
+        value = Scraped(collector)
+        collector.sample()
+        store.left = 1_000
+        with pytest.raises(shardq.StoreUnavailable):
+            collector.sample()
+        assert (collector.pause, value("store_up")) == (15, 0)
+        store.left = 2  # it answers when the request is repeated
+        collector.sample()
+        assert (collector.pause, value("store_up")) == (15, 1)
+        timer.advance(299)
+        assert (value("schedules", queue="orders"), value("consumers", queue="orders")) == (1, 0)
+        timer.advance(2)
+    assert value("consumers", queue="orders") is None
+    assert value("schedules", queue="orders") is None
+
+
+def test_the_store_counts_as_reached_while_it_is_sampled_again(url: str) -> None:
+    seen = []
+
+    class Watched(FaultyStore):
+        def list_queues(self, *given, **options):
+            seen.append(collector is not None and Scraped(collector)("store_up"))
+            return super().list_queues(*given, **options)
+
+    collector = None
+    with shardq.Client(Watched(open_store(url, SystemClock()), FaultPlan()), retry_seconds=0.5) as client:
+        client.create_queue("orders")
+        collector = QueueMetrics(client)
+        collector.sample()
+        seen.clear()
+        collector.sample()
+    assert seen
+    assert set(seen) == {1}
+
+
 def test_it_samples_in_the_background_until_it_is_closed(url: str) -> None:
     with shardq.connect(url) as client:
         client.create_queue("orders")

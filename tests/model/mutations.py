@@ -148,7 +148,7 @@ MUTATIONS = {
     "a late append is not announced": Mutation(
         patch.object(bundles, "lower", lambda *_: None), "low watermarks that rise", "not delivered any more"
     ),
-    "a deep look leaves the low watermarks where they are": Mutation(
+    "a deep probe leaves the low watermarks where they are": Mutation(
         patch.object(probing, "lower", lambda *_: None),
         "two consumers of a bundle and a single",
         "not delivered any more",

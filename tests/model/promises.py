@@ -128,7 +128,7 @@ def at_rest(
 ) -> None:
     """When nobody else does anything any more, one client must get all that is left, and leave no row behind.
 
-    Where it is ``misled``, every low watermark and due row is wrong, and it makes one deep look first.
+    Where it is ``misled``, every low watermark and due row is wrong, and it makes one deep probe first.
     """
     latest = max((place.due for _, place in ghost.places), default=clock)
     clock = max(clock, latest) + (HIDDEN if misled else SCAN + SLACK)

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from tests.forking import start, was_killed
+
 PATIENCE = 10.0  # seconds until a thread has seen that its connection was shut down
 UNCOUNTED = frozenset(("hello", "isMaster", "ismaster", "ping", "endSessions", "killCursors", "buildInfo"))
 
@@ -39,6 +41,19 @@ class LossyProxy:
         with self._lock:
             self.commands.clear()
             self.fail_at, self.carried_out, self.kill = fail_at, carried_out, kill
+
+    def kill_at(self, request: int, act: Callable[[], object], *, carried_out: bool = True) -> bool:
+        """Act in a child, and kill it at the request with this number; False when it was done before."""
+        ready, go = os.pipe()
+        child = start(lambda: (os.read(ready, 1), act()))
+        self.arm(request, carried_out=carried_out, kill=child)
+        os.write(go, b"!")
+        try:
+            return was_killed(child)
+        finally:
+            os.close(ready)
+            os.close(go)
+            self.arm(-1)
 
     @property
     def failed(self) -> bool:

@@ -144,7 +144,7 @@ def test_an_intent_that_somebody_else_has_undone_is_not_completed(
         let_intents_lapse(database)
         store.probe([shard], deep=True)
     else:
-        # When a deep look is faster to undo it
+        # When a deep probe is faster to undo it
         monkeypatch.setattr(forwarding, "undo", undo_late)
         with pytest.raises(StoreUnavailable):
             STEPS["forward"](store, shard, given)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
+from functools import partial
 
 import pytest
 from pymongo.database import Database
@@ -12,7 +11,6 @@ from shardq.base.shard import Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Sweep
-from tests.forking import start
 from tests.mongodb.intents import let_intents_lapse
 from tests.mongodb.lossy_proxy import LossyProxy
 from tests.steps import EXPECTED, STEPS, Given, clear, counted, prepared
@@ -33,6 +31,10 @@ def parts_of(step: str, before: tuple[int, int, int]) -> set[tuple[int, int, int
     }.get(step, {before})
 
 
+def _act(step: str, proxied: str, shard: Shard, given: Given) -> None:
+    STEPS[step](MongoStore(parse(proxied)), shard, given)
+
+
 @pytest.mark.parametrize("carried_out", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", list(STEPS))
 def test_a_client_killed_at_any_command_leaves_every_message_in_one_piece(
@@ -48,20 +50,8 @@ def test_a_client_killed_at_any_command_leaves_every_message_in_one_piece(
         given = prepared(step, store, shard)
         before = counted(store, shard)
         # When a client is killed at one of the commands of a step
-        ready, go = os.pipe()
-
-        def act(given: Given = given, ready: int = ready) -> None:
-            os.read(ready, 1)
-            STEPS[step](MongoStore(parse(proxied)), shard, given)
-
-        child = start(act)
-        proxy.arm(fail_at, carried_out=carried_out, kill=child)
-        os.write(go, b"!")
-        status = os.waitpid(child, 0)[1]
-        os.close(ready)
-        os.close(go)
-        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-        proxy.arm(-1)
+        act = partial(_act, step, proxied, shard, given)
+        killed = proxy.kill_at(fail_at, act, carried_out=carried_out)
         # Then, after a sweep, each bundle is as before or as after
         let_intents_lapse(database)
         while store.sweep(Sweep(shard.queue, 0)):
@@ -84,19 +74,7 @@ def test_what_a_client_killed_in_a_forward_has_hidden_is_found_by_the_next_deep_
     for fail_at in range(60):
         given = prepared("forward", store, shard)
         before = counted(store, shard)
-        ready, go = os.pipe()
-
-        def act(given: Given = given, ready: int = ready) -> None:
-            os.read(ready, 1)
-            STEPS["forward"](MongoStore(parse(proxied)), shard, given)
-
-        child = start(act)
-        proxy.arm(fail_at, carried_out=True, kill=child)
-        os.write(go, b"!")
-        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        os.close(ready)
-        os.close(go)
-        proxy.arm(-1)
+        killed = proxy.kill_at(fail_at, partial(_act, "forward", proxied, shard, given))
         let_intents_lapse(database)
         store.probe([shard], deep=True)
         assert counted(store, shard) in (EXPECTED["forward"], before, (8, 0, 0)), (fail_at, proxy.commands)

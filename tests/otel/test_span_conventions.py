@@ -142,6 +142,26 @@ def test_an_outcome_that_an_error_has_caused_is_told_by_that_error(
     assert facts(traced.one("process orders"))[names.ERROR_TYPE] == "OSError"
 
 
+def test_an_error_without_a_text_reaches_the_worker_and_ends_the_span(
+    client: shardq.Client, traced: Traced
+) -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    client.create_queue("orders", max_deliveries=1).producer().send(b"tea")
+
+    def handler(message: shardq.Message) -> None:
+        raise SilentError
+
+    Worker(client.queue("orders"), handler, idle_exit=0).run()
+    span = traced.one("process orders")
+    assert facts(span)[names.ERROR_TYPE].endswith("SilentError")
+    assert span.status.status_code is StatusCode.ERROR
+    (letter,) = client.queue("orders.dead").peek()
+    assert letter.headers["shardq-reason"] == "SilentError"
+
+
 def test_what_fails_says_so(client: shardq.Client, clock: ManualClock, traced: Traced) -> None:
     queue = client.create_queue("orders", visibility_timeout=1)
     with pytest.raises(shardq.InvalidMessage):

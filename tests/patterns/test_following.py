@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
@@ -10,17 +12,21 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 import shardq
+from shardq.core.receiving.several_queues import WeightedOrder
+from shardq.hooks import HookCall
 from shardq.storage.opening import open_store
+from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
-from shardq.testing.seam import seconds_until_due
+from shardq.testing.seam import fetch, fetch_by_hand, seconds_until_due
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 FOLLOW_SECONDS = 5.0
 LIST_SECONDS = 60.0
+RECORDS_SECONDS = 600.0
 
 
 class Asked(WrappedStore):
@@ -30,9 +36,15 @@ class Asked(WrappedStore):
         super().__init__(inner)
         self.counts: Counter[str] = Counter()
         self.unreadable: set[str] = set()  # queues whose records cannot be read
+        self.failing: set[str] = set()  # requests
+        self.before: dict[str, Callable[[], None]] = {}  # by request, what happens before it is made
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self.counts[method] += 1
+        if method in self.before:
+            self.before.pop(method)()
+        if method in self.failing:
+            raise shardq.StoreUnavailable(f"nobody answers {method}")
         if method == "load_queue" and args[0] in self.unreadable:
             raise shardq.StoreUnavailable(f"nobody answers for {args[0]}")
         return do(*args, **kwargs)
@@ -42,7 +54,7 @@ class Bench:
     """A client that follows patterns, whose requests are counted, and another one."""
 
     def __init__(self, url: str) -> None:
-        self.clock = ManualClock()
+        self.url, self.clock = url, ManualClock()
         self.asked = Asked(open_store(url, self.clock))
         self.client = shardq.Client(self.asked, retry_seconds=0)
         self.other = shardq.connect(url, clock=self.clock)
@@ -240,6 +252,28 @@ def test_receiving_by_a_pattern_does_not_keep_a_queue_from_expiring(bench: Bench
     assert bench.other.exists("mail/b")
 
 
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_hooks_are_shown_the_pattern_of_a_receive_that_finds_nothing(url: str, prefetch: int) -> None:
+    calls: list[tuple[str, str]] = []
+
+    class Seen(shardq.Hooks):
+        @contextlib.contextmanager
+        def around(self, call: HookCall) -> Iterator[None]:
+            try:
+                yield
+            finally:
+                calls.append((call.operation, call.queue))
+
+    with (
+        shardq.connect(url, hooks=Seen()) as client,
+        client.consumer(["mail/*"], prefetch=prefetch) as consumer,
+    ):
+        consumer.receive().ack()
+        client.create_queue("mail/a").producer().send(b"hello")
+        client.queue("mail/a").consumer().receive()
+    assert calls == [("receive", "mail/*"), ("send", "mail/a"), ("receive", "mail/a")]
+
+
 def test_an_idle_consumer_wakes_to_look_for_new_queues(bench: Bench) -> None:
     with bench.client.consumer(["mail/*"]) as consumer:
         assert not consumer.receive()
@@ -255,3 +289,124 @@ def test_bad_patterns_and_weights_are_refused(bench: Bench) -> None:
         bench.client.consumer(["mail/*", "mail/*"])
     with pytest.raises(shardq.InvalidSetting, match="mail/a"):
         bench.client.consumer(["mail/*"], weights={"mail/a": 2})
+
+
+def test_an_unreadable_record_of_any_queue_costs_a_receive_no_time(bench: Bench) -> None:
+    # Given a consumer of patterns, and a new queue that no pattern matches, whose record cannot be read
+    bench.create("mail/a")
+    asked = Asked(open_store(bench.url, bench.clock))
+    with shardq.Client(asked, retry_seconds=30) as client, client.consumer(["mail/*"]) as consumer:
+        consumer.receive()
+        asked.unreadable = {"orders"}
+        bench.create("orders")
+        bench.advance(FOLLOW_SECONDS)
+
+        # When it receives, then it tries to read that for a moment, and then not before the next five seconds
+        began = time.monotonic()
+        consumer.receive()
+        assert time.monotonic() - began < 20
+        asked.counts.clear()
+        for _ in range(20):
+            consumer.receive()
+        assert asked.counts["list_queues"] == 0
+
+        # And the queues that match are followed when it can be read
+        bench.create("mail/b", b"hello")
+        asked.unreadable = set()
+        bench.advance(FOLLOW_SECONDS)
+        assert received(consumer) == [("mail/b", b"hello")]
+
+
+def test_no_pattern_stumbles_over_settings_that_cannot_be_decoded(bench: Bench) -> None:
+    bench.create("mail/a", b"1")
+    for name in ("orders", "mail/odd"):
+        bench.asked.inner.create_queue(QueueRecord.new(name, b"not settings"))
+    with bench.client.consumer(["mail/*"]) as consumer:
+        assert received(consumer) == [("mail/a", b"1")]
+
+
+def test_queues_are_listed_every_five_seconds_while_the_consumer_cannot_register(bench: Bench) -> None:
+    bench.create("mail/a")
+    with bench.client.consumer(["mail/*"]) as consumer:
+        bench.asked.failing = {"register_consumer", "create_queue"}
+        for _ in range(10):
+            consumer.receive()
+        assert bench.asked.counts["list_queues"] == 1
+        bench.create("mail/b", b"hello")
+        bench.advance(FOLLOW_SECONDS)
+        assert received(consumer) == [("mail/b", b"hello")]
+        assert bench.asked.counts["list_queues"] == 2
+
+
+def test_a_consumer_goes_on_if_the_catalogue_cannot_be_made_again(bench: Bench) -> None:
+    bench.create("mail/a", b"1")
+    with bench.client.consumer(["mail/*"]) as consumer:
+        consumer.receive().ack()
+        bench.other.delete_queue("_shardq/catalogue")
+        bench.asked.failing = {"create_queue"}
+        bench.advance(FOLLOW_SECONDS)
+        bench.send("mail/a", b"2")
+        assert received(consumer) == [("mail/a", b"2")]
+
+
+@pytest.mark.parametrize("begins", [True, False], ids=["begins", "ends"])
+def test_dead_letters_that_go_elsewhere_are_noticed_within_ten_minutes_without_a_note(
+    bench: Bench, *, begins: bool
+) -> None:
+    # Given a client that cannot note what it changes
+    bench.create("mail/spare", max_deliveries=None)
+    bench.create("orders", dead_letter_queue=None if begins else "mail/spare")
+    unnoted = Asked(open_store(bench.url, bench.clock))
+    unnoted.unreadable = {"_shardq/catalogue"}
+    with shardq.Client(unnoted, retry_seconds=0) as client, bench.client.consumer(["mail/*"]) as consumer:
+        assert received(consumer) == []
+        client.queue("orders").alter(dead_letter_queue="mail/spare" if begins else None)
+        bench.advance(RECORDS_SECONDS)
+        bench.send("mail/spare", b"one")
+        assert received(consumer) == ([] if begins else [("mail/spare", b"one")])
+
+
+@pytest.mark.parametrize(("prefetch", "step"), [(0, logging.Logger.info), (10, WeightedOrder.follow)])
+def test_a_new_queue_is_received_from_after_an_interrupt_as_it_was_taken_over(
+    bench: Bench, prefetch: int, step: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.create("mail/a")
+    with bench.client.consumer(["mail/*"], prefetch=prefetch) as consumer:
+        if prefetch:
+            fetch_by_hand(consumer)
+        consumer.receive()
+        bench.create("mail/b", b"hello")
+        bench.advance(FOLLOW_SECONDS)
+
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(f"{step.__module__}.{step.__qualname__}", interrupt)
+            consumer.receive()
+        assert received(consumer) == [("mail/b", b"hello")]
+
+
+def test_messages_that_could_not_be_handed_out_before_their_queue_was_dropped_are_released(
+    bench: Bench,
+) -> None:
+    # Given messages that are claimed ahead, and their queue is dropped while the store cannot count their delivery
+    bench.create("mail/a")
+    bench.create("orders")
+    bench.other.queue("mail/a").producer().send(b"hello", group="g")
+    with bench.client.consumer(["mail/*"], prefetch=10) as consumer:
+        fetch_by_hand(consumer)
+        fetch(consumer, 2)
+
+        def drop() -> None:
+            bench.other.queue("orders").alter(dead_letter_queue="mail/a")
+            bench.advance(FOLLOW_SECONDS)
+            fetch(consumer)
+            bench.asked.failing = {"extend"}
+
+        bench.asked.before = {"extend": drop}
+        assert not consumer.receive()
+
+        # Then another consumer does not wait for the end of their lease
+        bench.asked.failing = set()
+        assert received(bench.other.queue("mail/a").consumer(), 1) == [("mail/a", b"hello")]

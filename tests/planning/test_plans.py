@@ -11,7 +11,8 @@ from shardq.errors import InvalidSetting
 from shardq.planning import Plan, Wanted, plan, unit_costs
 from shardq.settings import QueueSettings
 
-MOST_SHARDS = {"cassandra": 10_000, "mongodb": 1_000, "sqlite": 100_000}  # each store's `max_shards`
+MOST_SHARDS = {"cassandra": 10_000, "mongodb": 1_000, "postgresql": 100_000, "sqlite": 100_000}
+"""Each store's `max_shards`."""
 
 LOADS = st.builds(
     Wanted,
@@ -120,13 +121,14 @@ def test_one_file_has_one_writer() -> None:
     assert plan(Wanted(1_000, 512, store="sqlite")).value("nodes") == 1
 
 
-def test_one_primary_answers_every_request() -> None:
-    found = plan(Wanted(10_000, 512, store="mongodb"))
+@pytest.mark.parametrize("store", ["mongodb", "postgresql"])
+def test_one_primary_answers_every_request(store: str) -> None:
+    found = plan(Wanted(10_000, 512, store=store))
     assert found.feasible and found.value("nodes") == found.wanted.copies
     # More copies take none of its work
-    more = plan(Wanted(10_000, 512, store="mongodb", copies=5))
+    more = plan(Wanted(10_000, 512, store=store, copies=5))
     assert share(more, "the primary's processors") == pytest.approx(share(found, "the primary's processors"))
-    assert not plan(Wanted(5e6, 512, store="mongodb")).feasible
+    assert not plan(Wanted(5e6, 512, store=store)).feasible
 
 
 @pytest.mark.parametrize(

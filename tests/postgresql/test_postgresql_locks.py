@@ -87,6 +87,39 @@ def test_settlements_of_several_shards_take_their_locks_in_one_order(
     settling_.join()
 
 
+def test_no_edit_takes_a_message_whose_holder_extends_its_lapsed_lease_at_that_moment(
+    client: shardq.Client, schema_url: str
+) -> None:
+    # Given a message whose lease has expired, and its holder extends that in a transaction that is not committed
+    queue = client.create_queue(f"l{os.urandom(5).hex()}", shards=1, time_shards=1)
+    sent = queue.producer().send(b"old")
+    receipt = queue.consumer(visibility_timeout=0.05).receive()[0].receipt
+    while queue.counts().in_flight:
+        threading.Event().wait(0.02)
+    told: list[shardq.ShardqError] = []
+
+    def edit() -> None:
+        try:
+            queue.edit(sent, body=b"new")
+        except shardq.ShardqError as error:
+            told.append(error)
+
+    with psycopg.connect(parse(schema_url)[0].conninfo) as app:
+        with client.transaction(connection=app) as within:
+            within.queue(queue.name).extend([receipt], 60)
+        editing = threading.Thread(target=edit)
+        editing.start()
+        until_blocked(app)
+        app.commit()
+        editing.join()
+
+    # Then the edit that waited for it is refused
+    (error,) = told
+    assert isinstance(error, shardq.MessageNotPending)
+    queue.ack([receipt])
+    client.delete_queue(queue.name)
+
+
 def test_answers_of_sorted_settlements_belong_to_their_requests(store: PostgresStore, shard: Shard) -> None:
     make, token = BundleFactory(store.now), os.urandom(16)
     store.append(Append(shard, (make(1),)))

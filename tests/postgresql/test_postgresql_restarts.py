@@ -26,17 +26,11 @@ from shardq.storage.postgresql.store import PostgresStore  # noqa: E402
 from shardq.storage.postgresql.url import parse  # noqa: E402
 from tests.certificates import write_certificates  # noqa: E402
 from tests.local_server import local_server, server_pid, start_again  # noqa: E402
+from tests.processes import eventually  # noqa: E402
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 PATIENCE = 60.0
 PASSWORD = "secret"  # of tools/servers/postgresql.py
-
-
-def until(what: str, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.02)
 
 
 class Load:
@@ -63,14 +57,13 @@ class Load:
     def goes_on(self) -> None:
         """Return when more was sent and worked."""
         sent, worked = len(self.sent), len(self.worked)
-        until(
-            f"more is done than {sent} sent, {worked} worked, {self.failed}",
-            lambda: bool(self.failed) or (len(self.sent) > sent + 20 and len(self.worked) > worked + 20),
-        )
+        assert eventually(
+            lambda: bool(self.failed) or (len(self.sent) > sent + 20 and len(self.worked) > worked + 20)
+        ), f"more is done than {sent} sent, {worked} worked, {self.failed}"
 
     def drain(self) -> None:
         """Work what is left."""
-        until("what is held comes back", lambda: not self.queue.counts().in_flight)
+        assert eventually(lambda: not self.queue.counts().in_flight), "what is held comes back"
         with self.queue.consumer() as consumer:
             while batch := consumer.receive(500, wait=1):
                 self.worked += [message.id for message in batch]
@@ -103,7 +96,9 @@ def test_work_goes_on_after_a_restart(how: signal.Signals) -> None:
             load.goes_on()
             pid = server_pid(folder, int(parse(url)[0].hosts[0].split(":")[1]))
             os.kill(pid, how)
-            until("it has ended", lambda: not Path(f"/proc/{pid}/cmdline").exists() or not is_running(pid))
+            assert eventually(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not is_running(pid)), (
+                "it has ended"
+            )
             start_again("postgresql", folder, "--without-fsync")
             load.goes_on()
         assert not load.failed
@@ -273,7 +268,7 @@ default_pool_size = 4
             [program, str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user
         ) as process:
             try:
-                until("PgBouncer answers", lambda: answers(own))
+                assert eventually(lambda: answers(own)), "PgBouncer answers"
                 yield url.replace(f"{host}:{port}", f"127.0.0.1:{own}")
             finally:
                 process.terminate()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,7 @@ from shardq.storage.postgresql.url import parse  # noqa: E402
 from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span  # noqa: E402
 from shardq.testing import BundleFactory  # noqa: E402
 from tests.local_server import local_server, server_pid  # noqa: E402
+from tests.processes import eventually  # noqa: E402
 from tests.steps import MINUTE  # noqa: E402
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -45,7 +45,7 @@ class Pair:
         with self.connect(self.primary) as connection:
             connection.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
             connection.execute("SELECT pg_reload_conf()")
-            until("the setting holds", lambda: self.shown("synchronous_standby_names") == names)
+            assert eventually(lambda: self.shown("synchronous_standby_names") == names), "the setting holds"
 
     def shown(self, name: str) -> object:
         with self.connect(self.primary) as connection:
@@ -58,13 +58,6 @@ class Pair:
             yield
         finally:
             self.wait_for("")
-
-
-def until(what: str, holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < end, f"not in time: {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +102,7 @@ def test_a_commit_that_stops_waiting_for_its_standby_is_not_told_as_done(
         thread = threading.Thread(target=run)
         thread.start()
         stop = f"SELECT {how}(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        until("it waits for the standby", lambda: bool(connection.execute(stop).fetchall()))
+        assert eventually(lambda: bool(connection.execute(stop).fetchall())), "it waits for the standby"
         thread.join()
     assert [type(error) for error in told] == [OutcomeUnknown]
     do()  # is there as if it had been told
@@ -153,9 +146,8 @@ def test_a_standby_alone_is_refused_with_a_remedy(pair: Pair) -> None:
 def test_after_a_failover_everything_that_was_confirmed_is_there_once(pair: Pair) -> None:
     sent: list[str] = []
     with pair.connect(pair.primary) as connection:
-        until(
-            "the standby follows",
-            lambda: bool(connection.execute("SELECT 1 FROM pg_stat_replication").fetchall()),
+        assert eventually(lambda: bool(connection.execute("SELECT 1 FROM pg_stat_replication").fetchall())), (
+            "the standby follows"
         )
     pair.wait_for("*")
     with shardq.connect(pair.url, retry_seconds=PATIENCE) as client:
@@ -168,12 +160,12 @@ def test_after_a_failover_everything_that_was_confirmed_is_there_once(pair: Pair
 
         thread = threading.Thread(target=send)
         thread.start()
-        until("some are sent", lambda: len(sent) > 50)
+        assert eventually(lambda: len(sent) > 50), "some are sent"
         os.kill(server_pid(pair.folder, pair.primary), signal.SIGKILL)
         with pair.connect(pair.standby) as connection:
             connection.execute("SELECT pg_promote()")
         before = len(sent)
-        until("more are sent", lambda: len(sent) > before + 50)
+        assert eventually(lambda: len(sent) > before + 50), "more are sent"
         over.set()
         thread.join()
         got: list[str] = []

@@ -33,6 +33,11 @@ def web(serve) -> TestClient:
 
 
 @pytest.fixture
+def ui(serve) -> TestClient:
+    return serve(ui=True)
+
+
+@pytest.fixture
 def orders(url: str) -> Iterator[shardq.Queue]:
     with shardq.connect(url) as client:
         yield client.create_queue("orders", shards=2, time_shards=2)

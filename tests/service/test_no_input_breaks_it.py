@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from shardq.service.endpoints import ENDPOINTS, Endpoint
+from shardq.service.endpoints import ACTIONS, ENDPOINTS, Endpoint
+from shardq.service.forms import COOKIE as SAID
 
 TRIES = 60
 QUIET = settings(max_examples=TRIES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -32,10 +34,21 @@ values = st.recursive(
     max_leaves=6,
 )
 
+setting_names = st.sampled_from(["name", "self", "exist_ok", "shards", "dead_letter_queue", "\0"]) | st.text(
+    max_size=8
+)
+
 
 def _fields(endpoint: Endpoint) -> st.SearchStrategy[dict[str, Any]]:
     known = st.sampled_from([*endpoint.given.__struct_fields__, "unknown"])
-    return st.dictionaries(known, values, max_size=4)
+    some = st.dictionaries(known, values, max_size=4)
+    if "settings" not in endpoint.given.__struct_fields__:
+        return some
+    whole = st.fixed_dictionaries({"settings": st.dictionaries(setting_names, scalars, max_size=2)})
+    named = (
+        st.fixed_dictionaries({"name": names}) if "name" in endpoint.given.__struct_fields__ else st.just({})
+    )
+    return some | st.builds(lambda one, other: {**one, **other}, whole, named)
 
 
 requests = st.sampled_from(ENDPOINTS).flatmap(
@@ -45,6 +58,9 @@ requests = st.sampled_from(ENDPOINTS).flatmap(
 
 @QUIET
 @given(requests)
+@example((ACTIONS["create_queue"], "", {"name": "fresh", "settings": {"name": "x"}}))
+@example((ACTIONS["create_queue"], "", {"name": "fresh", "settings": {"exist_ok": True}}))
+@example((ACTIONS["alter_queue"], "orders", {"settings": {"self": "x"}}))
 def _try(web: Any, request: tuple[Endpoint, str, dict[str, Any]]) -> None:
     endpoint, name, fields = request
     path = "/api/v1" + endpoint.path.replace("{queue}", quote(name, safe="")).replace(
@@ -105,6 +121,12 @@ def test_no_bytes_of_a_body_break_it(serve, orders) -> None:
 def _try_pages(web: Any, path: str, query: str, header: str, value: str) -> None:
     answer = web.get(f"{path}?{quote(query, safe='=&%')}", headers={header: value.encode("latin-1")})
     assert answer.status_code < 500
+
+
+def test_a_cookie_that_is_nested_deeply_breaks_no_page(serve) -> None:
+    nested = b'{"x":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+    cookie = base64.urlsafe_b64encode(nested).decode()
+    assert serve(ui=True).get("/", headers={"cookie": f"{SAID}={cookie}"}).status_code == 200
 
 
 def test_no_query_and_no_header_of_a_page_breaks_it(serve, orders) -> None:

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 
+import psutil
 import pytest
 
-
-@contextmanager
-def _serving(url: str, folder, *options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a service, and yield its process and its address, when it answers."""
-    command = [sys.executable, "-m", "shardq", "--url", url, *options, "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=folder) as process:
-        try:
-            line = process.stderr.readline()
-            address = next(word for word in line.split() if word.startswith("http://"))
-            yield process, address.rstrip("/")
-        finally:
-            if process.poll() is None:
-                process.kill()
+from tests.service.serving import serving
 
 
 def _get(address: str) -> str:
@@ -38,7 +26,7 @@ def _get(address: str) -> str:
     "options", [("serve", "--ui"), ("serve", "--ui", "--processes", "2"), ("ui", "--no-browser")]
 )
 def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tmp_path, options) -> None:
-    with _serving(url, tmp_path, *options) as (process, address):
+    with serving(url, tmp_path, *options) as (process, address):
         assert _get(f"{address}/readyz") == "ok\n"
         with urllib.request.urlopen(f"{address}/events", timeout=30) as events:
             assert events.readline() == b"retry: 3000\n"
@@ -47,9 +35,34 @@ def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tm
         assert process.wait(30) == 0
 
 
+def test_its_processes_end_when_the_first_one_is_killed(url, tmp_path) -> None:
+    with serving(url, tmp_path, "serve", "--processes", "2") as (process, address):
+        _get(f"{address}/livez")
+        others = psutil.Process(process.pid).children()
+        process.kill()
+        _, left = psutil.wait_procs(others, timeout=30)
+        for each in left:
+            each.kill()
+        assert left == []
+
+
+def test_the_audit_log_goes_on_in_a_new_file_when_it_was_rotated(url, tmp_path) -> None:
+    log = tmp_path / "audit.log"
+    with serving(url, tmp_path, "serve", "--audit-log", str(log)) as (_, address):
+        for name in ("a", "b"):
+            data = json.dumps({"name": name}).encode()
+            asked = urllib.request.Request(
+                f"{address}/api/v1/queues", data, {"content-type": "application/json"}
+            )
+            urllib.request.urlopen(asked, timeout=30).close()
+            log.rename(tmp_path / f"audit.log.{name}")
+    lines = [(tmp_path / f"audit.log.{name}").read_text().splitlines() for name in ("a", "b")]
+    assert [json.loads(line)["given"] for (line,) in lines] == [{"name": "a"}, {"name": "b"}]
+
+
 @pytest.mark.parametrize("options", [("serve",), ("ui", "--no-browser")])
 def test_a_service_of_a_file_that_does_not_exist_says_so(url, tmp_path, options) -> None:
-    with _serving(url, tmp_path, *options) as (process, address):
+    with serving(url, tmp_path, *options) as (process, address):
         _get(f"{address}/livez")
         process.terminate()
         assert f"{tmp_path}/queue.db does not exist" in process.stderr.read()

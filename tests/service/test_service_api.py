@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -10,7 +11,7 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import shardq
-from shardq.service import Service, ServiceOptions
+from shardq.service import Service, ServiceOptions, application
 from shardq.service.endpoints import ENDPOINTS
 
 API = "/api/v1"
@@ -35,6 +36,17 @@ def test_livez_never_asks_the_store_and_readyz_does(serve, tmp_path) -> None:
     web = serve(at=f"sqlite:///{tmp_path}/missing/queue.db")
     assert web.get("/livez").status_code == 200
     assert web.get("/readyz").status_code == 503
+
+
+def test_readyz_answers_in_time_while_the_store_does_not(url, monkeypatch) -> None:
+    async def wait(**_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(application, "READY_SECONDS", 0.05)
+    service = Service(url, ServiceOptions())
+    with TestClient(service, base_url="http://localhost") as web:
+        monkeypatch.setattr(service.store.client, "ping", wait)
+        assert web.get("/readyz").status_code == 503
 
 
 def test_an_unreachable_store_is_told_and_is_used_again_when_it_is_back(serve, tmp_path) -> None:
@@ -168,6 +180,18 @@ def test_dead_letters_are_removed_by_id_or_reason_and_never_all_by_accident(
     assert web.post(f"{API}/remove/orders.dead", json={"ids": ids[:1]}).json()["changed"] == 1
     assert web.post(f"{API}/remove/orders.dead", json={"reason": "disk"}).json()["changed"] == 3
     assert [each.id for each in dead.peek(10)] == ids[1:]
+
+
+def test_messages_that_match_are_removed_and_never_all_by_accident(web, orders) -> None:
+    with orders.producer() as producer:
+        producer.send_many([b"1"] * 20, group="ada")
+        producer.send_many([b"2"] * 3)
+    refused = web.post(f"{API}/remove-matching/orders", json={"scan": 10})
+    assert (refused.status_code, "purge it" in refused.json()["detail"]) == (400, True)
+    assert web.post(f"{API}/remove-matching/orders", json={"page": 1, "group": "ada"}).status_code == 400
+    removed = web.post(f"{API}/remove-matching/orders", json={"group": "ada"})
+    assert removed.json() == {"changed": 20, "more": False}
+    assert [each.body for each in orders.peek(10)] == [b"2"] * 3
 
 
 def test_consumers_are_listed_with_what_they_hold_and_evicted(web, orders) -> None:
@@ -306,7 +330,18 @@ def test_what_a_queue_refuses_is_no_defect_of_the_service(web, orders) -> None:
     assert web.post(f"{API}/messages/orders", json={"body": "x" * 11}).status_code == 413
     orders.pause(sends=True)
     assert web.post(f"{API}/messages/orders", json={"body": "x"}).status_code == 409
-    for settings in ({"shards": 0}, {"nothing": 1}, {"visibility_timeout": "soon"}, {"dead_letter_queue": 5}):
+    for settings in (
+        {"shards": 0},
+        {"nothing": 1},
+        {"visibility_timeout": "soon"},
+        {"dead_letter_queue": 5},
+        {"name": "x"},
+        {"self": 1},
+        {"exist_ok": True},
+    ):
         assert web.patch(f"{API}/queues/orders", json={"settings": settings}).status_code == 400, settings
+        assert web.post(f"{API}/queues", json={"name": "fresh", "settings": settings}).status_code == 400, (
+            settings
+        )
     assert web.post(f"{API}/queues", json={"name": "orders"}).status_code == 409
     assert web.post(f"{API}/queues", json={"name": "~"}).status_code == 400

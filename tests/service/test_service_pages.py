@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from html import unescape
 
@@ -15,6 +13,7 @@ from starlette.testclient import TestClient
 import shardq
 from shardq.cli.commands.doctor import examine
 from shardq.service import Service, ServiceOptions
+from tests.service.forms import do, token_of
 
 NAMES = (
     "queues",
@@ -28,21 +27,6 @@ NAMES = (
     "system",
 )
 PAGES = ["/", *(f"/{name}" for name in NAMES)]
-
-
-@pytest.fixture
-def ui(serve) -> TestClient:
-    return serve(ui=True)
-
-
-def _token(page: str) -> str:
-    return re.findall(r'name="csrf" value="([0-9a-f]+)"', page)[0]
-
-
-def _do(ui, page: str, action: str, **fields: object):
-    """Send a form of a page, and return the page that it leads to."""
-    token = _token(ui.get(page).text)
-    return ui.post(f"/do/{action}", data={"csrf": token, "back": page, **fields})
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -61,6 +45,15 @@ def test_pages_show_exact_numbers_and_absolute_times(ui, orders) -> None:
         r'<time datetime="[^"]+" title="\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+ UTC">[^<]+ ago</time>', text
     )
     assert text.count('class="heat-9"') >= 1
+
+
+def test_one_thing_is_written_as_one(ui, make_letters) -> None:
+    make_letters(1, "bank")
+    overview, letters = ui.get("/").text, ui.get("/dead-letters/orders.dead").text
+    for pattern in (r"<b>1</b> dead letter<", r"<b>2</b> queues<", r"orders: 1 dead letter<"):
+        assert re.search(pattern, overview), pattern
+    assert "1 letter<" in letters
+    assert "0 letters" in unescape(ui.get("/dead-letters/orders.dead?reason=x").text)
 
 
 def test_bodies_are_shown_only_when_they_are_asked_for(ui, orders) -> None:
@@ -122,7 +115,7 @@ def test_a_message_is_sent_from_a_form(ui, orders) -> None:
         "group": "",
         "ttl": "",
     }
-    page = _do(ui, "/queues/orders", "send/orders", **fields)
+    page = do(ui, "/queues/orders", "send/orders", **fields)
     assert "sent orders:" in page.text
     (message,) = orders.peek(5)
     assert (message.body.decode(), message.headers, message.priority) == (
@@ -134,23 +127,23 @@ def test_a_message_is_sent_from_a_form(ui, orders) -> None:
 
 
 def test_a_queue_is_created_paused_altered_and_purged_by_forms(ui, url) -> None:
-    page = _do(
+    page = do(
         ui, "/queues", "create_queue", name="a/b", **{"setting.shards": "3", "setting.max_deliveries": ""}
     )
     assert "a/b" in page.text
     with shardq.connect(url) as client:
         queue = client.queue("a/b")
         assert queue.settings.shards == 3
-        _do(ui, "/queues/a%2Fb", "pause/a%2Fb", delivery="true", sends="false")
+        do(ui, "/queues/a%2Fb", "pause/a%2Fb", delivery="true", sends="false")
         assert "deliveries paused" in ui.get("/queues/a%2Fb").text
-        _do(ui, "/queues/a%2Fb", "resume/a%2Fb")
-        _do(ui, "/queues/a%2Fb", "alter_queue/a%2Fb", setting_name="retention", setting_value="60")
+        do(ui, "/queues/a%2Fb", "resume/a%2Fb")
+        do(ui, "/queues/a%2Fb", "alter_queue/a%2Fb", setting_name="retention", setting_value="60")
         assert client.queue("a/b").counts().ready == 0
         queue.producer().send_many([b"1"] * 3)
-        wrong = _do(ui, "/queues/a%2Fb", "purge/a%2Fb", confirm="a")
+        wrong = do(ui, "/queues/a%2Fb", "purge/a%2Fb", confirm="a")
         assert "type the name of the queue" in unescape(wrong.text)
         assert queue.counts().ready == 3
-        assert "3 changed" in _do(ui, "/queues/a%2Fb", "purge/a%2Fb", confirm="a/b").text
+        assert "3 changed" in do(ui, "/queues/a%2Fb", "purge/a%2Fb", confirm="a/b").text
     with shardq.connect(url) as client:
         assert client.queue("a/b").settings.retention == 60
 
@@ -160,91 +153,40 @@ def test_dead_letters_are_redriven_and_removed_by_forms(ui, orders, dead, make_l
     page = ui.get("/dead-letters/orders.dead").text
     assert "the bank is closed" in page
     path = "/dead-letters/orders.dead"
-    assert "1 changed" in _do(ui, path, "redrive/orders.dead", ids=first).text
-    assert "1 changed" in _do(ui, path, "remove_messages/orders.dead", ids=second).text
-    assert "2 changed" in _do(ui, path, "redrive/orders.dead", reason="the bank is closed", source="").text
+    assert "1 changed" in do(ui, path, "redrive/orders.dead", ids=first).text
+    assert "1 changed" in do(ui, path, "remove_messages/orders.dead", ids=second).text
+    assert "2 changed" in do(ui, path, "redrive/orders.dead", reason="the bank is closed", source="").text
     assert (orders.counts().ready, dead.counts().ready) == (3, 0)
 
 
-@pytest.mark.parametrize("token", ["", "0" * 64, None])
-def test_a_form_without_the_token_of_its_session_does_nothing(ui, orders, token: str | None) -> None:
-    ui.get("/queues/orders")
-    fields = {"body": "1"} if token is None else {"body": "1", "csrf": token}
-    assert ui.post("/do/send/orders", data=fields).status_code == 403
-    assert orders.counts().ready == 0
+def test_messages_that_match_the_filter_are_removed_and_no_others(ui, orders) -> None:
+    with orders.producer() as producer:
+        for kind, priority in (("a", 0), ("a", 4), ("b", 0)):
+            producer.send(b"1", headers={"kind": kind}, priority=priority)
+    assert "Remove those that match" not in ui.get("/messages/orders").text
+    path = "/messages/orders?header=kind%3Da&priority=0"
+    page = ui.get(path).text
+    form = page[page.index("/do/remove_matching/orders") :].partition("</form>")[0]
+    fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', form))
+    assert "1 changed" in ui.post("/do/remove_matching/orders", data=fields).text
+    left = sorted((each.headers["kind"], each.priority) for each in orders.peek(5))
+    assert left == [("a", 4), ("b", 0)]
 
 
-def test_a_token_of_another_session_does_nothing(ui, serve, orders) -> None:
-    token = _token(ui.get("/queues/orders").text)
-    ui.cookies.clear()
-    ui.get("/queues/orders")
-    assert ui.post("/do/send/orders", data={"body": "1", "csrf": token}).status_code == 403
-    assert orders.counts().ready == 0
+def test_links_of_a_page_keep_a_filter_for_priority_0(ui, orders) -> None:
+    with orders.producer() as producer:
+        producer.send_many([b"1"] * 3, priority=0)
+    assert "?priority=0&amp;size=1&amp;page=2" in ui.get("/messages/orders?priority=0&size=1").text
 
 
 @pytest.mark.parametrize(
     "back", ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:x", "", "/\r\nx"]
 )
 def test_an_action_leads_back_to_pages_of_the_service_only(ui, orders, back: str) -> None:
-    token = _token(ui.get("/queues/orders").text)
+    token = token_of(ui.get("/queues/orders").text)
     fields = {"csrf": token, "body": "1", "back": back}
     answer = ui.post("/do/send/orders", data=fields, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
-
-
-def test_a_login_turns_a_key_into_a_cookie_and_a_logout_ends_it(serve, keys, orders) -> None:
-    key = keys.create("ops", "act")
-    ui = serve(ui=True, keys=str(keys.path))
-    asked = ui.get("/queues/orders?by=age", follow_redirects=False)
-    assert asked.headers["location"] == "/login?next=%2Fqueues%2Forders%3Fby%3Dage"
-    assert ui.post("/login", data={"key": key + "x"}).status_code == 401
-    answer = ui.post("/login", data={"key": key, "next": "/queues/orders"}, follow_redirects=False)
-    cookie = answer.headers["set-cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=lax" in cookie
-    assert key.split("_")[2] not in cookie
-    page = ui.get("/queues/orders").text
-    assert "ops (act)" in page
-    assert "Send a message" in page
-    assert "Purge" not in page
-    assert "sent orders:" in _do(ui, "/queues/orders", "send/orders", body="1").text
-    assert "needs one with manage" in unescape(_do(ui, "/queues/orders", "pause/orders").text)
-    ui.post("/logout", data={"csrf": _token(page)})
-    assert ui.get("/queues/orders", follow_redirects=False).status_code == 303
-
-
-def test_logins_are_logged_without_the_key(serve, keys, caplog) -> None:
-    key = keys.create("ops", "read")
-    ui = serve(ui=True, keys=str(keys.path))
-    with caplog.at_level(logging.INFO, "shardq.service.audit"):
-        ui.post("/login", data={"key": key + "x"})
-        ui.post("/login", data={"key": key})
-    logged = [
-        json.loads(record.message) for record in caplog.records if record.name == "shardq.service.audit"
-    ]
-    assert [(each["key"], each["outcome"]) for each in logged] == [("unknown", "refused"), ("ops", "done")]
-    assert key.split("_")[2] not in caplog.text
-
-
-def test_a_session_ends_with_its_key_and_is_of_no_other_service(serve, keys, orders) -> None:
-    key = keys.create("ops", "read")
-    ui, other = serve(ui=True, keys=str(keys.path)), serve(ui=True, keys=str(keys.path))
-    ui.post("/login", data={"key": key})
-    assert ui.get("/api/v1/queues").status_code == 200
-    other.cookies = ui.cookies
-    assert other.get("/api/v1/queues").status_code == 401
-    keys.revoke(keys.find(key).id)
-    assert ui.get("/api/v1/queues").status_code == 401
-
-
-def test_an_action_of_the_api_by_cookie_needs_the_token(serve, keys, orders) -> None:
-    ui = serve(ui=True, keys=str(keys.path))
-    key = keys.create("ops", "act")
-    ui.post("/login", data={"key": key})
-    assert ui.post("/api/v1/messages/orders", json={"body": "1"}).status_code == 403
-    token = _token(ui.get("/queues/orders").text)
-    answer = ui.post("/api/v1/messages/orders", json={"body": "1"}, headers={"x-csrf-token": token})
-    assert answer.status_code == 200
 
 
 def test_a_service_that_only_reads_shows_no_forms_that_change(serve, orders) -> None:

@@ -12,7 +12,6 @@ import pytest
 import shardq
 from shardq.errors import InvalidSetting
 from shardq.service import Grant, KeyFile, ServePlan, ServiceOptions
-from shardq.service.sessions import COOKIE
 
 API = "/api/v1"
 
@@ -55,7 +54,6 @@ def test_keys_that_are_all_revoked_open_nothing(serve, keys) -> None:
         {},
         {"authorization": "Bearer x"},
         {"authorization": "Basic eA=="},
-        {"cookie": f"{COOKIE}=local.9999999999.aa.bb"},
     ],
 )
 def test_without_a_known_key_nothing_is_shown_but_health(serve, keys, given) -> None:
@@ -158,13 +156,16 @@ def test_a_service_that_only_reads_refuses_every_action(serve, orders) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost:80:80", "", "[::1", "localhost@evil"]
 )
-def test_other_hosts_are_refused(web, host: str) -> None:
-    assert web.get("/livez", headers={"host": host}).status_code == 421
+def test_other_hosts_are_refused_but_for_health(web, host: str) -> None:
+    assert web.get(f"{API}/queues", headers={"host": host}).status_code == 421
+    assert web.get("/livez/", headers={"host": host}).status_code == 421
+    assert web.get("/livez", headers={"host": host}).status_code == 200
+    assert web.get("/readyz", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8765", "[::1]:80", "LOCALHOST"])
 def test_hosts_of_this_machine_are_answered(web, host: str) -> None:
-    assert web.get("/livez", headers={"host": host}).status_code == 200
+    assert web.get(f"{API}/queues", headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -263,6 +264,38 @@ def test_a_mask_decides_what_is_shown_of_a_body(serve, orders) -> None:
     assert "4711" not in web.get(f"{API}/messages/orders?bodies=true").text
 
 
+@pytest.mark.parametrize(
+    ("returned", "encoding", "shown"),
+    [
+        (object(), "masked", None),
+        ({"n": {"a": object()}}, "masked", None),
+        ("\ud800", "text", "?"),
+        ({"n": "\ud800"}, "masked", None),
+        (bytearray(b"x"), "text", "x"),
+        ({"n": 1}, "json", {"n": 1}),
+        (7, "text", "7"),
+        (["x" * 100_000], "text", '["' + "x" * 65_534),
+    ],
+    ids=["object", "inner-object", "surrogate", "inner-surrogate", "bytearray", "dict", "number", "large"],
+)
+def test_whatever_a_mask_returns_is_shown_or_hidden(serve, orders, returned, encoding, shown) -> None:
+    with orders.producer() as producer:
+        identity = producer.send(b"card 4711")
+    web = serve(mask=lambda _queue, _body: returned, ui=True)
+    found = web.get(f"{API}/message/{identity}?body=true").json()
+    assert (found["encoding"], found["body"]) == (encoding, shown)
+    for path in (f"/message/{identity}?body=true", "/messages/orders?bodies=true"):
+        assert web.get(path).status_code == 200, path
+
+
+def test_a_mask_is_called_with_the_queue_that_stores_the_message(serve, orders, make_letters) -> None:
+    make_letters(1, "bank")
+    called = []
+    web = serve(mask=lambda queue, _body: called.append(queue))
+    web.get(f"{API}/dead-letters/orders.dead?bodies=true")
+    assert called == ["orders.dead"]
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
 def test_other_addresses_are_bound_only_with_keys_or_when_it_is_said(host: str, keys) -> None:
     plan = ServePlan(url="sqlite:///queue.db", host=host)
@@ -270,10 +303,23 @@ def test_other_addresses_are_bound_only_with_keys_or_when_it_is_said(host: str, 
         plan.check()
     msgspec.structs.replace(plan, insecure=True).check()
     with_keys = msgspec.structs.replace(plan, options=ServiceOptions(keys=str(keys.path)))
+    with pytest.raises(InvalidSetting, match="does not exist"):
+        with_keys.check()
+    keys.path.write_text("[]")
     with pytest.raises(InvalidSetting, match="has no key"):
         with_keys.check()
     keys.create("ops", "read")
     with_keys.check()
+
+
+def test_a_name_of_a_proxy_is_allowed_only_with_keys_or_when_it_is_said(keys) -> None:
+    plan = ServePlan(url="sqlite:///queue.db", allow_hosts=("localhost", "queues.example.com"))
+    with pytest.raises(InvalidSetting, match=r"allow_host='queues\.example\.com'.*--insecure"):
+        plan.check()
+    msgspec.structs.replace(plan, insecure=True).check()
+    msgspec.structs.replace(plan, allow_hosts=("localhost",)).check()
+    keys.create("ops", "read")
+    msgspec.structs.replace(plan, options=ServiceOptions(keys=str(keys.path))).check()
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", '[{"id": 1}]', "\xff"])

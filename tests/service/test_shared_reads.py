@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+import weakref
 from typing import Any
 
 import pytest
 
 from shardq.errors import StoreUnavailable
 from shardq.service import Service, ServiceOptions
+from shardq.service.desk import StoreReads
 from shardq.service.sharing import SharedReads, Ticks
+from shardq.service.views import QueueRow
 
 
 class Clock:
@@ -75,6 +80,104 @@ def test_a_viewer_that_leaves_ends_no_read_of_others() -> None:
     asyncio.run(main())
 
 
+def test_answers_are_not_kept_for_longer_than_they_are_fresh() -> None:
+    class Answer:
+        pass
+
+    async def main() -> None:
+        clock = Clock()
+        shared, answers = SharedReads(1.5, clock), weakref.WeakSet[Answer]()
+
+        async def read() -> Answer:
+            answer = Answer()
+            answers.add(answer)
+            return answer
+
+        for key in range(100):
+            await shared.read(key, read)
+        assert len(answers) == 100
+        clock.now = 1.6
+        await shared.read("other", read)
+        await asyncio.sleep(0)  # so that nothing is held by a task that has ended
+        gc.collect()
+        assert len(answers) == 1
+
+    asyncio.run(main())
+
+
+class _Counted(StoreReads):
+    """A store whose queues are counted by the number of rounds; during each read somebody sends a message."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.rounds, self.busy = 0, True
+
+    async def names(self) -> tuple[str, ...]:
+        self.rounds += 1
+        return ("a", "b", "c")
+
+    async def row(self, queue: str) -> QueueRow:
+        if self.busy:
+            self.forget()
+        await asyncio.sleep(0)
+        return QueueRow(name=queue, ready=self.rounds)
+
+
+def test_a_stream_of_actions_does_not_keep_the_queues_from_being_counted(url) -> None:
+    async def main() -> None:
+        store = _Counted(url)
+        for _ in range(50):
+            rows = await store.survey.rows(("a", "b", "c"), 0.1)
+        assert set(rows) == {"a", "b", "c"}
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_an_action_has_the_queues_counted_again_at_once(url) -> None:
+    async def main() -> None:
+        store = _Counted(url)
+        store.busy = False
+        seen = []
+        for _ in range(20):
+            rows = await store.survey.rows(("a",), 60)
+            seen.append(rows["a"].ready)
+            store.forget()
+        assert seen == sorted(set(seen))
+        await store.close()
+
+    began = time.monotonic()
+    asyncio.run(main())
+    assert time.monotonic() - began < 20  # the rests would take 30 seconds
+
+
+def test_a_queue_that_is_new_is_counted_without_the_others(url) -> None:
+    async def main() -> None:
+        store = _Counted(url)
+        store.busy = False
+        await store.survey.rows(("a",), 60)
+        rows = await store.survey.rows(("a", "new"), 60)
+        assert set(rows) == {"a", "new"}
+        assert store.rounds == 1
+        await store.close()
+
+    asyncio.run(main())
+
+
+def test_the_error_of_a_queue_that_cannot_be_counted_is_shown_without_passwords(url) -> None:
+    class Refusing(_Counted):
+        async def row(self, queue: str) -> QueueRow:
+            raise StoreUnavailable(f"{queue} of mongodb://ada:secret@db/queues does not answer")
+
+    async def main() -> None:
+        store = Refusing(url)
+        rows = await store.survey.rows(("a",), 60)
+        assert rows["a"].error == "a of mongodb://...@db/queues does not answer"
+        await store.close()
+
+    asyncio.run(main())
+
+
 def test_an_error_is_shared_and_the_next_read_may_succeed() -> None:
     async def main() -> None:
         source, clock = Source(), Clock()
@@ -96,7 +199,8 @@ def test_all_listeners_are_told_at_once_and_nothing_runs_without_any() -> None:
         ticks = Ticks(0.01)
         streams = [ticks.events() for _ in range(3)]
         assert [await anext(stream) for stream in streams] == [b"retry: 3000\n\n"] * 3
-        assert [await anext(stream) for stream in streams] == [b"event: tick\ndata: {}\n\n"] * 3
+        tick = b'event: tick\ndata: {"number": 1, "seconds": 0.01}\n\n'
+        assert [await anext(stream) for stream in streams] == [tick] * 3
         for stream in streams:
             await stream.aclose()
         for _ in range(100):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from shardq.spark.claim_stream import ClaimStream
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.rows import schema_of
 from shardq.spark.stream_upkeep import CommitLog
+from tests.processes import eventually
 
 Started = tuple[ClaimStream, dict[str, Any]]
 
@@ -104,13 +104,6 @@ def started(url: str, queue, checkpoint, monkeypatch) -> Iterator[Callable[..., 
         reader.stop()
 
 
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, "it never came to it"
-        time.sleep(0.01)
-
-
 def looks(monkeypatch) -> list[bool]:
     """What readers find when they look for the commit."""
     seen: list[bool] = []
@@ -124,10 +117,10 @@ def test_a_batch_is_acked_when_it_is_committed_and_not_before(
 ) -> None:
     reader, _ = started()
     seen = looks(monkeypatch)
-    wait_for(lambda: len(seen) >= 3)
+    assert eventually(lambda: len(seen) >= 3)
     assert queue.counts().in_flight == 10
     checkpoint.commit(0)
-    wait_for(lambda: queue.counts().in_flight == 0)
+    assert eventually(lambda: queue.counts().in_flight == 0)
     reader.stop()
     assert seen.count(True) == 1
 
@@ -145,9 +138,9 @@ def test_a_checkpoint_that_cannot_be_read_for_a_while_makes_an_ack_late(
     with monkeypatch.context() as for_a_while:
         for_a_while.setattr(CommitLog, "has", broken)
         checkpoint.commit(0)
-        wait_for(lambda: len(tries) >= 2)
+        assert eventually(lambda: len(tries) >= 2)
         assert queue.counts().in_flight == 10
-    wait_for(lambda: queue.counts().in_flight == 0)
+    assert eventually(lambda: queue.counts().in_flight == 0)
     assert reader.latestOffset(end, ReadMaxRows(100)) == end
 
 
@@ -161,7 +154,7 @@ def test_messages_that_were_lost_by_the_commit_fail_the_query_at_its_next_trigge
     taken = queue.consumer().receive(10, wait=5.0)
     assert len(taken) == 10
     checkpoint.commit(0)
-    wait_for(lambda: "were not acked" in caplog.text)
+    assert eventually(lambda: "were not acked" in caplog.text)
     taken.ack()
     with pytest.raises(shardq.LeaseLost, match="10 messages of batch 1"):
         reader.latestOffset(end, ReadMaxRows(100))
@@ -171,7 +164,7 @@ def test_manual_acks_stay_with_the_job(started, queue, checkpoint, monkeypatch) 
     reader, _ = started(ack_mode="manual")
     seen = looks(monkeypatch)
     checkpoint.commit(0)
-    wait_for(lambda: True in seen)
+    assert eventually(lambda: True in seen)
     reader.stop()
     assert queue.counts().in_flight == 10
 

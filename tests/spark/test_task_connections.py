@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ import shardq
 from shardq.spark import connection
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.options import QueueOptions
+from tests.processes import eventually
 from tests.spark.every_store import on_every_store
 
 
@@ -29,13 +30,6 @@ def opened(options: QueueOptions) -> shardq.Client | None:
     return connection.shared_connection(options.url, options.retry_seconds, os.getpid()).client
 
 
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < deadline, "it never came to it"
-        time.sleep(0.01)
-
-
 @on_every_store
 def test_it_is_closed_after_the_last_task_and_opened_for_the_next(options, queue, monkeypatch) -> None:
     monkeypatch.setattr(connection, "IDLE_SECONDS", 0.1)
@@ -49,7 +43,7 @@ def test_it_is_closed_after_the_last_task_and_opened_for_the_next(options, queue
                 assert opened(options) is client
             time.sleep(0.3)
             assert opened(options) is client
-        wait_for(lambda: opened(options) is None)
+        assert eventually(lambda: opened(options) is None)
         with pytest.raises(shardq.Closed):
             client.queue(queue.name)
 

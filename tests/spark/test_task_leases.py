@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ from shardq.spark.claim_stream import ClaimPartition, ClaimStream, partitions_of
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.rows import schema_of
 from shardq.spark.stream_upkeep import interval_of
+from tests.processes import eventually
 from tests.spark.every_store import on_every_store
 
 ROOT = Path(__file__).parents[2]
@@ -30,13 +30,6 @@ COUNT = 10_000  # of one claim
 LEASE_SECONDS = 12  # a thread that extends it every four may have to wait for a busy machine
 PAUSE_SECONDS = LEASE_SECONDS + 3.0  # what was extended last before it is over by then
 PATIENCE_SECONDS = 900.0  # a Spark of its own takes seconds to start, or minutes where much else runs
-
-
-def wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never came to it"
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -72,7 +65,7 @@ def test_a_task_extends_its_claims_until_it_has_read_or_is_given_up(task, monkey
         batches = reader.read(planned)
         next(batches)
         del extended[:]
-        wait_for(lambda: len(extended) >= 3)
+        assert eventually(lambda: len(extended) >= 3)
         assert set(extended) == {1}
         for _ in batches if last else ():
             pass
@@ -92,7 +85,7 @@ def test_an_extension_that_fails_is_tried_again(task, monkeypatch) -> None:
     _, reader, planned = task()
     batches = reader.read(planned)
     next(batches)
-    wait_for(lambda: len(tries) >= 2)
+    assert eventually(lambda: len(tries) >= 2)
     assert sum(batch.num_rows for batch in batches) == 5
 
 
@@ -120,7 +113,10 @@ def test_a_driver_that_stands_still_for_longer_than_the_leases_loses_nothing_tha
     queue = make_queue(shards=1, time_shards=1)
     queue.producer().send_many([f"{number:04}".encode() * 1_000 for number in range(COUNT)])
     with _driver(url, queue.name, tmp_path) as driver:
-        wait_for(lambda: driver.poll() is not None or queue.counts().in_flight == COUNT)
+        come = eventually(
+            lambda: driver.poll() is not None or queue.counts().in_flight == COUNT, PATIENCE_SECONDS
+        )
+        assert come
         assert driver.poll() is None, (tmp_path / "driver.log").read_text()[-3_000:]
         stopped = _processes_of_the_driver(driver.pid)
         with _paused(stopped), queue.consumer() as thief:

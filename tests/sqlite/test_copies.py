@@ -24,7 +24,7 @@ from shardq.errors import InvalidSetting, SchemaMismatch, ShardqError, StoreUnav
 from shardq.storage.sqlite.log import side_files
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.sqlite.tables import BlobConnection
-from tests.forking import start
+from tests.forking import ended_by, start, was_killed
 from tests.processes import running
 
 MOST_STEPS = 300
@@ -62,11 +62,6 @@ def bodies(path: Path) -> list[bytes]:
         return sorted(message.body for message in client.queue("orders").peek(100_000))
 
 
-def ended_by(child: int) -> int:
-    """The exit code of a child, or minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 def crash_after_sending(path: Path, *texts: bytes) -> None:
     """Let a process send messages, and kill it: they are in the log beside the file."""
 
@@ -76,7 +71,7 @@ def crash_after_sending(path: Path, *texts: bytes) -> None:
             producer.send(text)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    assert ended_by(start(crash)) == -signal.SIGKILL
+    assert was_killed(start(crash))
     assert side_files(path)[0].stat().st_size > 0
 
 
@@ -113,9 +108,7 @@ def is_done_within(steps: int, act: Callable[[], object]) -> bool:
         act()
         sys.setprofile(None)
 
-    ended = ended_by(start(do))
-    assert ended in (0, -signal.SIGKILL)
-    return ended == 0
+    return not was_killed(start(do))
 
 
 def between_steps(patch: pytest.MonkeyPatch, do: Callable[[int], None]) -> None:

@@ -16,7 +16,7 @@ from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord
 from shardq.storage.sqlite.store import SqliteStore
-from tests.forking import start
+from tests.forking import ended_by, start
 
 SPAWN = multiprocessing.get_context("spawn")
 SHARD = Shard("orders", 0, 0)
@@ -33,7 +33,7 @@ def new_bundle() -> Bundle:
 
 def in_child(work: Callable[[], None]) -> int:
     """The exit code of a forked child that does the work."""
-    return os.waitstatus_to_exitcode(os.waitpid(start(work), 0)[1])
+    return ended_by(start(work))
 
 
 def open_files() -> list[str]:

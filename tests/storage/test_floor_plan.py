@@ -83,7 +83,7 @@ def test_the_glossary_has_every_word_of_the_storage_port() -> None:
 
 
 WORDS = """read cursor, low watermark, due index, lease row, inline bundle, split, publisher, local notifier,
-suspect node, shard directory, incarnation, deep look, glance, hint, lock of a shard, tombstone"""
+suspect node, shard directory, incarnation, deep probe, glance, hint, lock of a shard, tombstone"""
 PRIVATE = "sight sights floor floors alarm alarms holding holdings carve carving herald switchboard suspects lookout"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from shardq.base import waits
 from shardq.storage import listening
 from shardq.storage.listening import Listener, LocalNotifier, Waiter
 from shardq.storage.per_process import forks
+from tests.interrupted_starts import interrupt_after_start
 
 
 @pytest.fixture
@@ -157,3 +159,22 @@ def test_a_handler_of_a_signal_announces_while_its_thread_does() -> None:
         [sys.executable, "-c", SENDS_IN_HANDLERS], timeout=60, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_thread_that_had_begun_when_an_interrupt_came_is_the_one_that_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    goes_on, begun = threading.Event(), list[str]()
+    thread = waits.BackgroundThread("test")
+
+    def work() -> None:
+        goes_on.wait(30)
+        begun.append("first")
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        interrupt_after_start(patched, "test")
+        thread.run(work)
+    thread.run(lambda: begun.append("second"))
+    goes_on.set()
+    thread.join()
+    assert begun == ["first"]

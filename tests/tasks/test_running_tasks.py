@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 import shardq
 from shardq.cli.main import main
 from shardq.tasks import Task, Tasks, TaskWorker
+from tests.processes import eventually
 
 
 class Held:
@@ -52,13 +52,6 @@ def working(held: Held, threads: int) -> Iterator[None]:
         thread.join()
         while held.turns.acquire(blocking=False):
             pass
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 60
-    while not (met := condition()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return met
 
 
 def running(results: Any) -> list[str]:

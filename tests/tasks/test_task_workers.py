@@ -460,6 +460,10 @@ def test_modules_name_their_app(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("import nowhere\n", "'nowhere' .in .*/broken.py, line 1.$"),
         ("\n1 / 0\n", "zero .in .*/broken.py, line 2.$"),
+        (
+            "class Silent(Exception):\n __str__ = None\nraise Silent",
+            "loaded: Silent .in .*/broken.py, line 3.$",
+        ),
     ],
 )
 def test_what_a_module_raises_is_told_with_its_line(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
+import signal
 import sys
 import threading
 import time
@@ -660,6 +662,26 @@ def test_a_cancel_that_was_cut_off_can_be_repeated(
 
 def _interrupted(_task: str) -> bool:
     raise KeyboardInterrupt
+
+
+def test_ctrl_c_cancels_an_async_task_before_its_message_is_released(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    held: list[int] = []
+
+    @tasks.task
+    async def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            held.append(client.queue("tasks").counts().in_flight)
+
+    work.send()
+    with pytest.raises(KeyboardInterrupt):
+        tasks.drain()
+    counts = client.queue("tasks").counts()
+    assert (held, counts.ready, counts.in_flight) == ([1], 1, 0)
 
 
 def test_a_running_task_finds_out_that_it_was_cancelled_and_its_value_is_dropped(tasks: Tasks) -> None:

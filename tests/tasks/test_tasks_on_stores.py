@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -27,6 +27,7 @@ from shardq.tasks import (
 )
 from tests.any_store import any_url
 from tests.dying_store import Died
+from tests.processes import eventually
 from tests.tasks.dying import Dying
 
 __all__ = ["any_url"]
@@ -150,7 +151,7 @@ def test_as_many_groups_run_at_a_time_as_there_are_threads_however_many_tasks_ea
         deliver.send_many(deliver.signature(f"c{each % 8}", each // 8) for each in range(8 * 22))
         with _working(*(TaskWorker(app, client, threads=4 // workers) for _ in range(workers))):
             assert four_run.wait(60)
-            assert _eventually(lambda: len(order) == 8 * 22)
+            assert eventually(lambda: len(order) == 8 * 22)
         assert len(set(running[:4])) == 4
         for each in range(8):
             assert [number for customer, number in order if customer == f"c{each}"] == list(range(22))
@@ -202,13 +203,6 @@ def test_a_large_group_whose_workers_die_again_and_again_ends_once(
         assert len(totals) == count
         listed = {each.id: each.state for each in tasks.workflows(name="square", state="done")}
         assert listed[result.id] == "done"
-
-
-def _eventually(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 60
-    while not (met := condition()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return met
 
 
 @contextmanager

@@ -21,7 +21,6 @@ from shardq.tasks import (
     chord,
     current_task,
     group,
-    threads,
 )
 from shardq.tasks.views import view_of_message
 from shardq.testing import ManualClock
@@ -242,7 +241,7 @@ def test_an_async_task_goes_on_while_the_store_is_away(
         raise shardq.StoreUnavailable("it is away")
 
     result = wait.send(7)
-    monkeypatch.setattr(threads, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("shardq.worker.loop.LOOK_SECONDS", 0.01)
     monkeypatch.setattr(tasks.binding.results, "standing", look)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()

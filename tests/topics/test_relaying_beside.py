@@ -500,5 +500,5 @@ def test_a_relay_forgets_the_queues_of_subscriptions_that_are_deleted(
         assert relay.run() == 1
         assert received(subscription) == [b"one"]
         subscription.delete()
-    assert len(relay.contexts) <= 1
+    assert len(relay.targets.contexts) <= 1
     relay.close()

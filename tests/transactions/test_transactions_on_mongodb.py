@@ -108,6 +108,64 @@ def test_what_is_done_in_it_stands_or_falls_with_it(
     assert (counts.ready, counts.in_flight, paid(app)) == ((4, 1, 1) if commits else (0, 3, 0))
 
 
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_pending_message_is_edited_with_it_and_one_in_flight_is_not(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, commits: bool
+) -> None:
+    in_flight = queue.producer().send(b"in flight")
+    held = queue.consumer().receive()
+    pending = queue.producer().send_many([b"first", b"old"])[1]
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        orders = within.queue(queue.name)
+        with pytest.raises(shardq.MessageNotPending):
+            orders.edit(in_flight, body=b"new")
+        orders.edit(orders.edit(pending, body=b"newer"), body=b"new")
+        orders.edit(orders.producer().send(b"sent in it"), body=b"edited in it")
+    session.commit_transaction() if commits else session.abort_transaction()
+    held.ack()
+    bodies = {message.body for message in queue.peek(10)}
+    assert bodies == ({b"first", b"new", b"edited in it"} if commits else {b"first", b"old"})
+
+
+def test_messages_are_sent_with_it_although_no_thread_can_begin_to_announce_them(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "shardq-commit":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        within.queue(queue.name).producer().send(b"one")
+    session.commit_transaction()
+    assert queue.consumer().receive().bodies == [b"one"]
+
+
+def test_a_message_whose_lease_has_expired_is_edited_with_it_unless_it_is_extended_before(
+    client: shardq.Client, queue: shardq.Queue, session: ClientSession
+) -> None:
+    queue.producer().send_many([b"1", b"2"])
+    batch = queue.consumer(visibility_timeout=0.05).receive(2)
+    while queue.counts().in_flight:
+        time.sleep(0.02)
+    session.start_transaction()
+    with client.transaction(connection=session) as within:
+        orders = within.queue(queue.name)
+        orders.edit(batch[0].id, body=b"new")
+        batch.part([batch[1]]).extend(60)
+        with pytest.raises(
+            (shardq.MessageNotPending, PyMongoError)
+        ):  # whether the transaction sees it or not
+            orders.edit(batch[1].id, body=b"late")
+    session.abort_transaction() if session.in_transaction else None
+    batch.part([batch[1]]).ack()
+
+
 def test_a_new_queue_whose_collections_are_not_there_yet_is_sent_to(
     client: shardq.Client, name: str, app: MongoClient, session: ClientSession
 ) -> None:

@@ -16,7 +16,12 @@ import shardq.aio
 from shardq import Queue
 from shardq.testing import ManualClock
 from shardq.worker import PoolReport, Worker, WorkerPool
+from shardq.worker.attempt import Attempt, Ending
+from shardq.worker.observed import noted
+from tests.function_calls import function_calls
 from tests.worker.handlers_for_tests import crash_on_poison
+
+PATIENCE = 20.0
 
 
 def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Queue) -> None:
@@ -228,6 +233,116 @@ def test_ctrl_c_cancels_handlers_and_releases_their_messages(queue: Queue, by_ba
     assert len(cancelled) == (1 if by_batch else 4)
     counts = queue.counts()
     assert (counts.ready, counts.in_flight) == (5 if by_batch else 4, 0)
+
+
+def test_a_message_whose_handler_has_returned_is_acked_after_ctrl_c(url: str, queue: Queue) -> None:
+    queue.producer().send_many([b"first", b"second", b"third"])
+    handled: list[bytes] = []
+    cancelled = threading.Event()
+
+    class Slow(shardq.Observer):
+        def handled(self, queue: str, outcomes: Any, seconds: Any) -> None:
+            assert cancelled.wait(PATIENCE)  # the next message waits for this one
+
+    async def handler(message: shardq.aio.Message) -> None:
+        if message.body != b"third":
+            handled.append(message.body)
+            return
+        try:
+            while len(handled) < 2:
+                await asyncio.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(3_600)
+        finally:
+            cancelled.set()
+
+    with shardq.connect(url, observer=Slow()) as client:
+        worker = Worker(client.queue("jobs"), handler, batch=3)
+        with pytest.raises(KeyboardInterrupt):
+            worker.run()
+    assert (worker.report.worked, worker.report.failed) == (2, 0)
+    assert [message.body for message in queue.peek(10)] == [b"third"]
+
+
+def test_ctrl_c_releases_the_permits_of_cancelled_handlers(client: shardq.Client, queue: Queue) -> None:
+    client.semaphore("two", permits=2)
+    queue.producer().send_many([b"x"] * 4)
+    running = []
+
+    async def handler(message: shardq.aio.Message) -> None:
+        running.append(message)
+        if len(running) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(3_600)
+
+    with pytest.raises(KeyboardInterrupt):
+        Worker(queue, handler, semaphore="two").run()
+    assert client.semaphore("two").state().held == 0
+    assert (queue.counts().ready, queue.counts().in_flight) == (4, 0)
+
+
+def test_ctrl_c_ends_a_worker_that_waits_for_a_permit(client: shardq.Client, queue: Queue) -> None:
+    queue.producer().send_many([b"x"] * 4)
+    permit = client.semaphore("one", permits=1).acquire()
+    ended = threading.Event()
+    was_released = []
+
+    def interrupt() -> None:
+        while not worker.report.permit_waits:
+            ended.wait(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+        was_released.append(not ended.wait(PATIENCE))
+        permit.release()
+
+    async def handler(message: shardq.aio.Message) -> None: ...
+
+    worker = Worker(queue, handler, semaphore="one")
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
+    ended.set()
+    interrupting.join()
+    assert was_released == [False]
+    assert {message.deliveries for message in queue.peek(10)} == {0}
+
+
+def test_more_calls_may_wait_for_permits_than_there_are_threads_for_requests(
+    client: shardq.Client, queue: Queue
+) -> None:
+    client.semaphore("ten", permits=10)
+    queue.producer().send_many([b"%d" % number for number in range(150)])
+    running = 0
+
+    async def handler(message: shardq.aio.Message) -> None:
+        nonlocal running
+        running += 1
+        while running < 10:
+            await asyncio.sleep(0.001)
+
+    worker = Worker(queue, handler, threads=100, semaphore="ten", idle_exit=0)
+    giving_up = threading.Timer(PATIENCE, worker.stop)
+    giving_up.start()
+    report = worker.run()
+    giving_up.cancel()
+    assert (report.worked, client.semaphore("ten").state().held) == (150, 0)
+
+
+def test_notifying_an_observer_costs_the_same_however_many_messages_of_the_batch_have_failed(
+    queue: Queue,
+) -> None:
+    queue.producer().send(b"x")
+    attempt = Attempt(queue.consumer().receive())
+
+    def notify() -> None:
+        with noted(attempt, shardq.Observer(), 0.1):
+            pass
+
+    costs = []
+    for failures in (1, 1_000):
+        attempt.endings = [Ending(attempt.batch[0], shardq.Retry(), "no tea")] * failures
+        costs.append(function_calls(notify))
+    assert costs[0] == costs[1]
 
 
 # -- in a pool --------------------------------------------------------------------------------------------------

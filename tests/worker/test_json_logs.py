@@ -81,6 +81,24 @@ def test_an_event_says_what_came_of_a_message(
     assert "secret" not in json.dumps(lines.lines)
 
 
+def test_an_error_without_a_text_is_logged_by_its_type(url: str, lines: Lines) -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def handler(message: shardq.Message) -> None:
+        raise SilentError
+
+    with shardq.connect(url, hooks=MessageEvents()) as client:
+        queue = client.create_queue("orders", max_deliveries=1)
+        queue.producer().send(b"tea")
+        Worker(queue, handler, idle_exit=0).run()
+        (letter,) = client.queue("orders.dead").peek()
+    (event,) = lines.of("shardq.messages")
+    assert (event["outcome"], event["error"]) == ("failed", "SilentError")
+    assert letter.headers["shardq-reason"] == "SilentError"
+
+
 def test_each_message_of_a_batch_has_an_event(url: str, lines: Lines) -> None:
     with shardq.connect(url, hooks=MessageEvents()) as client:
         queue = client.create_queue("orders")

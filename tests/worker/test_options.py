@@ -11,6 +11,8 @@ import pytest
 import shardq
 from shardq import Message, Queue
 from shardq.cli.commands.work import work
+from shardq.pipelines import PipelinePool
+from shardq.tasks import TaskPool
 from shardq.worker import Worker, WorkerOptions, WorkerPool
 from shardq.worker.options import WorkerKeywords
 from shardq.worker.process import reporting
@@ -84,6 +86,22 @@ class Severed:
 
     def send(self, report: object) -> None:
         raise ValueError("cannot be sent")
+
+
+def test_pools_describe_their_work_without_the_login_of_the_store() -> None:
+    url, store = "mongodb://ada:secret@db/shop", "mongodb://...@db/shop"
+    many: Any = {"processes": (1, 8), "threads": 4}
+    assert [
+        WorkerPool(url, ["mail", "news/*"], print).description,
+        TaskPool(url, "shop.tasks", **many).description,
+        TaskPool(url, "shop.tasks", queues=["mail", "news"]).description,
+        PipelinePool(url, "shop.flow:pipeline", processes=2).description,
+    ] == [
+        f"mail, news/* at {store} with 1 process",
+        f"tasks of shop.tasks at {store} with 1 to 8 processes of 4 threads",
+        f"tasks of shop.tasks in mail, news at {store} with 1 process",
+        f"pipeline shop.flow:pipeline at {store} with 2 processes",
+    ]
 
 
 def test_a_worker_that_can_report_no_more_ends_with_the_error(queue: Queue) -> None:

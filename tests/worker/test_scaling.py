@@ -167,9 +167,7 @@ def wait_for(counting: Backlog) -> int:
 
 def test_pools_of_tasks_and_pipelines_know_their_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     options = WorkerOptions()
-    plan = TaskPlan(
-        url="", handlers={}, options=options, tasks="tests.tasks.apps_for_tests", named=(), threads=1
-    )
+    plan = TaskPlan(url="", handlers={}, options=options, tasks="tests.tasks.apps_for_tests", named=())
     assert plan.queues == ("sums",)
     assert WorkerPlan(url="", handlers={"a": print, "b": print}, options=options).queues == ("a", "b")
     flow = PipelinePlan(url="", handlers={}, options=options, pipeline="tests.worker.test_scaling:FLOW")

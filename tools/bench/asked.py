@@ -105,6 +105,18 @@ ASKED = {
         p99=12,
         limits=(Limit(IDLE_WITH_SERVER, " % of a core", 1.5), MEMORY),
     ),
+    "PostgreSQL": Asked(
+        times=(
+            Times(BULK_SEND, POSTGRES, 0.9),
+            Times(RECEIVE, POSTGRES, 3),
+            Times(SINGLE_SEND, POSTGRES, 0.6),
+            Times(SEND_THREADS, "", 4, SINGLE_SEND),
+            Times(ONE_AT_A_TIME, POSTGRES, 0.8),
+        ),
+        p50=2.5,
+        p99=8,
+        limits=(Limit(IDLE_WITH_SERVER, " % of a core", 1), MEMORY),
+    ),
 }
 NEEDED = frozenset(  # modules: a run of these peers alone gives most of the lines
     {
@@ -112,5 +124,6 @@ NEEDED = frozenset(  # modules: a run of these peers alone gives most of the lin
         "postgres_skip_locked",
         *("shardq_cassandra", "cassandra_recipe", "cassandra_driver"),
         *("shardq_mongodb", "kombu_mongodb", "mongodb_driver"),
+        "shardq_postgresql",
     }
 )

@@ -20,5 +20,9 @@ def times(ratio: float | None) -> str:
 def table(headings: list[str], rows: list[list[str]], numbers_from: int = 1) -> str:
     """A Markdown table whose columns from ``numbers_from`` on are right-aligned."""
     rule = ["---" if column < numbers_from else "---:" for column in range(len(headings))]
-    lines = [headings, rule, *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    return "".join(row(cells) + "\n" for cells in (headings, rule, *rows))
+
+
+def row(cells: list[str]) -> str:
+    """A row of a Markdown table, for a tool that prints one as soon as it is measured."""
+    return f"| {' | '.join(cells)} |"

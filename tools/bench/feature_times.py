@@ -63,7 +63,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     place: Callable[[Where], AbstractContextManager[Place]] | None = None  # in a queue
     most: int = 1_000_000
     """Messages in bulk: of what takes longer by itself than in bulk, fewer tell as much."""
-    stores: frozenset[str] = frozenset({"sqlite", "cassandra", "mongodb"})
+    stores: frozenset[str] = frozenset({"sqlite", "cassandra", "mongodb", "postgresql"})
 
     def messages(self, count: int) -> list[Any]:
         """Messages, no two of which have the same key."""

@@ -1,6 +1,6 @@
 """What each feature costs a message, beside a plain one.
 
-    make bench-features   # on the three stores; writes docs/benchmarks-features.md
+    make bench-features   # on every store; writes docs/benchmarks-features.md
     python -m tools.bench.features sqlite:////tmp/costs.db   # on one; prints a table
 
 Each round sends the same bodies through a new queue of every kind, in turn, and receives and acks them. The cost of a
@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import platform
 import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -32,6 +30,7 @@ import msgspec
 import shardq
 from tools.bench import cells, feature_times
 from tools.bench.feature_times import GROUPS, KINDS, PLAIN, Times, measure
+from tools.bench.stores.report import this_machine
 
 NOW = "plain, now"
 
@@ -130,10 +129,8 @@ def page(stores: Sequence[Measured], options: argparse.Namespace) -> str:
 def facts(options: argparse.Namespace) -> dict[str, Any]:
     """How it was measured."""
     return {
-        "cpus": os.cpu_count(),
+        "machine": this_machine(),
         "load": os.getloadavg()[2],
-        "python": platform.python_version(),
-        "version": version("shardq"),
         "rounds": options.rounds,
         "messages": options.messages,
         "singles": options.singles,
@@ -142,7 +139,7 @@ def facts(options: argparse.Namespace) -> dict[str, Any]:
 
 def urls_of_servers(folder: str) -> list[str]:
     """A new SQLite file, and the servers in the environment."""
-    servers = [os.environ.get(f"SHARDQ_TEST_{store}_URL") for store in ("CASSANDRA", "MONGODB")]
+    servers = [os.environ.get(f"SHARDQ_TEST_{store}_URL") for store in ("CASSANDRA", "MONGODB", "POSTGRESQL")]
     return [f"sqlite:///{folder}/costs.db", *(url for url in servers if url)]
 
 
@@ -188,12 +185,12 @@ def main() -> None:
         print("\n".join(table(stores, options)))
 
 
-STORES = {"sqlite": "SQLite", "cassandra": "Cassandra", "mongodb": "MongoDB"}
+STORES = {"sqlite": "SQLite", "cassandra": "Cassandra", "mongodb": "MongoDB", "postgresql": "PostgreSQL"}
 PAGE = """\
 # What each feature costs
 
-Made by `make bench-features`; not edited by hand. Measured on {cpus} cores, Linux, CPython {python}, shardq {version}.
-At the end the load of the last 15 minutes was {load:.0f}: above {cpus}, there was other work beside it.
+Made by `make bench-features`; not edited by hand. Measured on {machine}.
+At the end the load of the last 15 minutes was {load:.0f}: above {machine.cores}, there was other work beside it.
 
 In each of {rounds} rounds {messages:,} messages of 512 B are sent in bulk, received by 500 and acked; then {singles:,}
 are sent, received and acked one by one. Each kind has a new queue. A cost is the time of a kind divided by that of the

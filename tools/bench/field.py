@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .asked import NEEDED
-from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, SERVERS, Group
+from .group import CASSANDRA, ELASTICMQ, FILES, KAFKA, MONGODB, POSTGRESQL, SERVERS, Group
 from .rounds import Rounds
 
 FEWEST = 160  # ten for each of 16 threads
@@ -74,14 +74,14 @@ ALL = Field(
     store="all",
     name="benchmarks",
     title="Benchmarks",
-    groups=(FILES, CASSANDRA, MONGODB, SERVERS, KAFKA, ELASTICMQ),
+    groups=(FILES, CASSANDRA, MONGODB, POSTGRESQL, SERVERS, KAFKA, ELASTICMQ),
     measured=("latency",),
 )
 ON_SQLITE = Field(
     store="sqlite",
     name="benchmarks-sqlite",
     title="Benchmarks on SQLite",
-    groups=(FILES, SERVERS, KAFKA, ELASTICMQ),
+    groups=(FILES, SERVERS, POSTGRESQL.of(("postgres_skip_locked",)), KAFKA, ELASTICMQ),
 )
 ON_CASSANDRA = Field(
     store="cassandra",
@@ -103,4 +103,14 @@ ON_MONGODB = Field(
     singles=5_000,
     warm_ups=2,
 )
-FIELDS = {field.store: field for field in (ALL, ON_SQLITE, ON_CASSANDRA, ON_MONGODB)}
+ON_POSTGRESQL = Field(
+    store="postgresql",
+    name="benchmarks-postgresql",
+    title="Benchmarks on PostgreSQL",
+    groups=(POSTGRESQL,),
+    batch=1000,
+    messages=200_000,
+    singles=5_000,
+    warm_ups=2,
+)
+FIELDS = {field.store: field for field in (ALL, ON_SQLITE, ON_CASSANDRA, ON_MONGODB, ON_POSTGRESQL)}

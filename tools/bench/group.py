@@ -24,9 +24,10 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return nullcontext() if self.database is None else self.database.running()
 
     def of(self, modules: Collection[str]) -> Group:
-        """The same with these peers only."""
+        """The same with these peers only; without shardq among them it has no store to measure."""
         peers = {name: kind for name, kind in self.peers.items() if name in modules}
-        return msgspec.structs.replace(self, peers=peers)
+        store = self.store if any(name.startswith("shardq_") for name in peers) else ""
+        return msgspec.structs.replace(self, peers=peers, store=store)
 
     def find_peers(self) -> Iterator[Peer | PeerMissing]:
         """Each peer, or why it is missing."""
@@ -71,8 +72,17 @@ SERVERS = Group(
         "rabbitmq_unconfirmed": "RabbitmqUnconfirmed",
         "rabbitmq_quorum": "RabbitmqQuorum",
         "nats_jetstream": "NatsJetstream",
-        "postgres_skip_locked": "PostgresSkipLocked",
     },
+)
+POSTGRESQL = Group(
+    store="PostgreSQL",
+    peers={"shardq_postgresql": "ShardqPostgresql", "postgres_skip_locked": "PostgresSkipLocked"},
+    database=Database(
+        name="postgresql",
+        title="PostgreSQL",
+        variable="SHARDQ_TEST_POSTGRESQL_URL",
+        options=("--set", "shared_buffers=256MB", "--set", "autovacuum_naptime=1min"),
+    ),
 )
 ELASTICMQ = Group(
     peers={"elasticmq_sqs": "ElasticmqSqs"},

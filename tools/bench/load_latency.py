@@ -28,7 +28,7 @@ LATE = 0.1  # of the time that the load lasts: where the last messages take long
 LAST = 0.2  # of the messages
 KEEPS_UP = "keeps up"
 MODULES = (  # whose latency under load is measured
-    *("shardq_sqlite", "shardq_cassandra", "shardq_mongodb"),
+    *("shardq_sqlite", "shardq_cassandra", "shardq_mongodb", "shardq_postgresql"),
     *("rabbitmq_confirmed", "redis_streams", "postgres_skip_locked", "nats_jetstream", "kafka_flushed"),
 )
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .cells import table, with_spread
+from .cells import table, times, with_spread
 from .comparison import Comparison
-from .faster_section import faster_section
 from .growth_section import growth_section
 from .latency_section import latency_section, loaded_section
 from .peer_section import peer_section
+from .rounds import KINDS
+from .singles import SINGLE_KINDS
 from .stores.result import Result
-from .stores.wording import load_in_words
+from .stores.wording import FIXED_RATE, figure, load_in_words
 from .targets import targets
 
 INTRODUCTION = """\
@@ -31,6 +32,13 @@ TARGETS = """\
 A ratio is the median of the rounds' ratios, beside it the medians of both. What is not met says **no**.
 
 {targets}"""
+
+FASTER = """\
+## Where another is faster
+
+Queues whose median is better than that of every shardq on this page, the furthest ahead first.
+
+{figures}"""
 
 SECTIONS = (
     ("Throughput", "messages/s", ""),
@@ -103,6 +111,33 @@ def targets_section(comparison: Comparison) -> str:
     ]
     headings = ["store", "what", "asked", "measured", "figures", "met"]
     return TARGETS.format(targets=table(headings, rows, numbers_from=2)) if rows else ""
+
+
+def faster_section(comparison: Comparison) -> str:
+    """A line for each kind and each queue that is ahead in it; empty where none is."""
+    rows = [row for kind in (*KINDS, *SINGLE_KINDS, FIXED_RATE) for row in _faster(comparison, kind)]
+    headings = ["what", "queue", "why", "it", "shardq", "times as fast"]
+    return FASTER.format(figures=table(headings, rows, numbers_from=3)) if rows else ""
+
+
+def _faster(comparison: Comparison, kind: str) -> Iterator[list[str]]:
+    whys = {promise.name: promise.wins for promise in comparison.promises}
+    results = [result for result in comparison.peers if result.name == kind]
+    ours = [result for result in results if result.subject in comparison.ours]
+    if not ours:
+        return
+    best = min(ours, key=_slowness)
+    for result in sorted(results, key=_slowness):
+        ahead = _slowness(best) / _slowness(result)
+        if ahead > 1:
+            unit = " ms" if kind == FIXED_RATE else "/s"
+            medians = [figure(each.median) + unit for each in (result, best)]
+            yield [kind, result.subject, whys.get(result.subject, ""), *medians, times(ahead)]
+
+
+def _slowness(result: Result) -> float:
+    """What is better when it is less."""
+    return result.median if result.name == FIXED_RATE else 1 / result.median
 
 
 def _results(results: list[Result]) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from matplotlib.ticker import FuncFormatter
+from matplotlib.axis import Axis
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 OURS, OTHERS, ACCENTS = "#c2410c", "#94a3b8", ("#c2410c", "#0369a1", "#4d7c0f", "#7e22ce", "#334155")
 STYLE: dict[Any, Any] = {
@@ -28,3 +29,11 @@ def _short(count: float) -> str:
 
 
 COUNT = FuncFormatter(lambda value, _: _short(value))
+PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
+
+
+def log_ticks(axis: Axis, labels: FuncFormatter = PLAIN, *, at: tuple[int, ...] = (1, 2, 5)) -> None:
+    """Label an axis with a log scale at these multiples of the powers of ten."""
+    axis.set_major_locator(LogLocator(subs=at))
+    axis.set_major_formatter(labels)
+    axis.set_minor_formatter(NullFormatter())

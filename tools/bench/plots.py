@@ -1,4 +1,4 @@
-"""The plots of docs/benchmarks.md."""
+"""The plots of the pages of benchmarks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,23 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from .axis import Axis
 from .comparison import Comparison
-from .growth_plots import growth
+from .growing import CLAIM, RECEIVE, SEND
 from .growth_section import growth_of, plot_name
 from .latency_section import PLOT, UNDER_LOAD, latency_results, loaded_results
-from .load_plot import under_load
-from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE
-from .rounds import BULK_SEND, RECEIVE, SINGLE_SEND
+from .load_latency import KEEPS_UP
+from .palette import ACCENTS, COUNT, OTHERS, OURS, STYLE, log_ticks
+from .rounds import BULK_SEND, SINGLE_SEND
+from .rounds import RECEIVE as BULK_RECEIVE
 from .stores.result import Result
 from .stores.wording import figure as words
 
 USUAL_BYTES = 512
+DASHED = ("#64748b", "#0f766e", "#a16207", "#be185d", "#1d4ed8")  # other queues
+ROOM = 2  # above and below the figures, so that small differences look small
 LEFT_OF_IT: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center", "fontsize": 8.5}
 
 
@@ -62,7 +65,9 @@ def throughput(comparison: Comparison) -> Figure:
     """Bars of messages per second, on a log scale, with the lowest and the highest round."""
     names = [promise.name for promise in comparison.promises][::-1]
     figure = Figure(figsize=(11, 1 + 0.36 * len(names)))
-    for axes, kind in zip(figure.subplots(1, 3, sharey=True), (BULK_SEND, RECEIVE, SINGLE_SEND), strict=True):
+    for axes, kind in zip(
+        figure.subplots(1, 3, sharey=True), (BULK_SEND, BULK_RECEIVE, SINGLE_SEND), strict=True
+    ):
         results = [result for name in names if (result := comparison.peer(name, kind))]
         _bars(axes, results)
         axes.set_title(kind)
@@ -106,9 +111,7 @@ def waiting(comparison: Comparison) -> Figure:
     axes.set_yticks(range(len(results)), [result.subject for result in results])
     axes.set(title="From send to receive in another process", xscale="log")
     axes.set_xlabel("milliseconds (log scale): o median, ♦ 99 %, | longest")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    log_ticks(axes.xaxis)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.08)
     axes.set_ylim(-0.6, len(results) - 0.4)
@@ -158,9 +161,7 @@ def latency(comparison: Comparison) -> Figure:
     axes.set(
         title="From send to receive", ylabel="milliseconds (log scale)", xlabel="percentile", yscale="log"
     )
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    log_ticks(axes.yaxis)
     axes.legend(frameon=False)
     return figure
 
@@ -180,3 +181,59 @@ def memory(comparison: Comparison) -> Figure:
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_formatter(COUNT)
     return figure
+
+
+def growth(axis: Axis, results: list[Result]) -> Figure:
+    """Microseconds a message, rates, and the time of a claim where claims are alike; a line for each store."""
+    kinds = ["", SEND, RECEIVE, *([CLAIM] if axis.comparable else [])]
+    figure = Figure(figsize=(3.6 * len(kinds), 3.3))
+    for axes, kind in zip(figure.subplots(1, len(kinds)), kinds, strict=True):
+        _lines(axes, axis, results, kind)
+        axes.set(title=kind or "cost, us a message", xlabel=axis.name, xscale="log", yscale="log")
+        low, high = axes.get_ylim()
+        axes.set_ylim(low / ROOM, high * ROOM)
+        axes.set_xticks(sorted({axis.value(result.load) for result in results}))
+        axes.xaxis.set_major_formatter(COUNT)
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        log_ticks(axes.yaxis, FuncFormatter(lambda value, _: words(value)))
+    figure.axes[0].legend(frameon=False, fontsize=8.5)
+    return figure
+
+
+def _lines(axes: Axes, axis: Axis, results: list[Result], kind: str) -> None:
+    for colour, subject in zip(ACCENTS, dict.fromkeys(result.subject for result in results), strict=False):
+        line = [result for result in results if result.subject == subject]
+        sizes = [axis.value(result.load) for result in line]
+        values = [result.figure(kind) if kind else result.median for result in line]
+        axes.plot(sizes, values, "o-", color=colour, label=subject)
+
+
+def under_load(comparison: Comparison) -> Figure:
+    """Median and 99th percentile by rate, a line for each queue; a cross where it no longer keeps up."""
+    figure = Figure(figsize=(13, 4.6))
+    lines = loaded_results(comparison)
+    for axes, mark in zip(figure.subplots(1, 2, sharey=True), ("p50", "p99"), strict=True):
+        for line, (colour, style) in zip(lines, _styles(lines), strict=True):
+            _rates(axes, line, mark, colour, style)
+        axes.set(title=f"{mark} from send to receive", xscale="log", yscale="log")
+        axes.set_xlabel("messages sent singly per second (log scale); x no longer keeps up")
+        log_ticks(axes.xaxis, COUNT)
+        log_ticks(axes.yaxis, at=(1, 3))
+    figure.axes[0].set_ylabel("milliseconds (log scale)")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8.5)
+    return figure
+
+
+def _styles(lines: list[list[Result]]) -> list[tuple[str, str]]:
+    ours, others = iter(ACCENTS), iter(DASHED)
+    return [
+        (next(ours), "-") if line[0].subject.startswith("shardq") else (next(others), "--") for line in lines
+    ]
+
+
+def _rates(axes: Axes, line: list[Result], mark: str, colour: str, style: str) -> None:
+    rates, values = [each.load.rate for each in line], [each.figure(mark) for each in line]
+    axes.plot(rates, values, style, color=colour, label=line[0].subject, linewidth=1.5)
+    for rate, value, each in zip(rates, values, line, strict=True):
+        keeps_up = bool(each.figure(KEEPS_UP))
+        axes.plot(rate, value, "o" if keeps_up else "x", color=colour, markersize=4 if keeps_up else 8)

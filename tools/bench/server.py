@@ -32,7 +32,7 @@ def find_program(name: str, *places: str) -> str:
 
 
 class Server:
-    """A process with its children, in a process group that is ended as a whole. ``user`` may be another one."""
+    """A process with its children, in a process group that is ended as a whole."""
 
     def __init__(
         self,
@@ -40,7 +40,6 @@ class Server:
         *,
         folder: Path,
         environment: Mapping[str, str] | None = None,
-        user: str | None = None,
     ) -> None:
         self._log = folder / f"{Path(command[0]).name}.log"
         with self._log.open("wb") as log:
@@ -52,9 +51,6 @@ class Server:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                user=user,
-                group=user,
-                extra_groups=[] if user else None,
             )
 
     def wait_until(self, answers: Callable[[], object]) -> None:

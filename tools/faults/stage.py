@@ -92,6 +92,12 @@ class Actor:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self.close()
+
+    def close(self) -> None:
+        """Close the pipe by which it notices the end of the campaign."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
 
 def _send(pid: int, what: signal.Signals) -> None:
@@ -227,6 +233,8 @@ class Stage:
             actor.send(signal.SIGTERM)
         for actor in leaving:
             actor.end(signal.SIGTERM)
+        for actor in [] if roles else self.actors:  # which have ended before
+            actor.close()
 
     def _begun(self, actor: Actor) -> int:
         """How many numbers it has used up for its messages, each of which ends with its number."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ..bench.cells import row
 from .sqlite_store import SqliteStore
 from .trial import Cut, Lies, Recording, Store, cut, record
 
@@ -87,7 +88,7 @@ def _report(title: str, recording: Recording, cuts: Sequence[Cut]) -> None:
         found += f"; after {len(undone)} what was told in the last {max(undone):.1f} s at most was undone"
     middle = sorted(each.confirmed for each in cuts)[len(cuts) // 2] if cuts else 0
     click.echo(
-        f"| {title} | {recording.changes:,} | {recording.syncs:,} | {len(cuts)} | {middle:,} | {found} |"
+        row([title, f"{recording.changes:,}", f"{recording.syncs:,}", f"{len(cuts)}", f"{middle:,}", found])
     )
 
 

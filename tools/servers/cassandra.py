@@ -26,8 +26,8 @@ def start(folder: Path, options: argparse.Namespace) -> str:
     if shutil.which("java") is None:
         raise RuntimeError("Cassandra needs Java 17, and there is no `java` on the path: install it")
     addresses = [f"127.0.0.{number}" for number in range(1, options.nodes + 1)]
-    port, storage_port = kept_ports(folder, addresses, 2)
-    for address in addresses:
+    port, storage_port, *jmx = kept_ports(folder, addresses, 2 + (len(addresses) if options.jmx else 0))
+    for number, address in enumerate(addresses):
         node = Node(
             folder / address,
             address,
@@ -40,6 +40,7 @@ def start(folder: Path, options: argparse.Namespace) -> str:
             authenticated=options.authenticated,
             paxos=options.paxos,
             tls=options.tls,
+            java=[f"-Dcassandra.jmx.local.port={jmx[number]}"] if options.jmx else [],
         )
         node.start(jars(f"org.apache.cassandra:cassandra-all:{options.version}"))
     return f"cassandra://{','.join(f'{address}:{port}' for address in addresses)}/shardq"
@@ -60,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authenticated", action="store_true", help="ask for a password (cassandra, cassandra)"
     )
+    parser.add_argument("--jmx", action="store_true", help="let nodetool.py reach the nodes")
     parser.add_argument(
         "--tls",
         type=Path,

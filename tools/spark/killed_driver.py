@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from local_session import local_session
-from process_tree import descendants_of
+from process_tree import killed_when
 from pyspark.errors import StreamingQueryException
 
 import shardq
@@ -112,18 +109,8 @@ def _run(url: str, master: str, folder: Path, kill_when: Callable[[], bool] | No
     command = [sys.executable, __file__, "--url", url, "--master", master, "--drive", str(folder)]
     with (folder / "driver.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
-    deadline = time.monotonic() + SECONDS
-    try:
-        while process.poll() is None and not (kill_when is not None and kill_when()):
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"a driver did not end: {(folder / 'driver.log').read_text()[-3_000:]}")
-            time.sleep(0.05)
-    finally:
-        for victim in [process.pid, *descendants_of(process.pid)] if process.poll() is None else []:
-            with suppress(ProcessLookupError):  # it ended with the one before it
-                os.kill(victim, signal.SIGKILL)
-        process.wait()
-    if process.returncode != (0 if kill_when is None else -signal.SIGKILL):
+    killed = killed_when(process, kill_when or (lambda: False), SECONDS)
+    if killed != (kill_when is not None) or process.returncode != (-signal.SIGKILL if killed else 0):
         raise RuntimeError(
             f"a driver ended with {process.returncode}: {(folder / 'driver.log').read_text()[-3_000:]}"
         )

@@ -11,14 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from hashlib import blake2b
 from pathlib import Path
 
-from process_tree import descendants_of
+from process_tree import killed_when
 
 import shardq
 
@@ -69,16 +67,12 @@ def _fill(queue: shardq.Queue, messages: int) -> int:
 def _kill_on_the_way(command: list[str], target: shardq.Client, messages: int) -> None:
     """Kill the migration, its JVM and its workers, once so many messages are in the target."""
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + SECONDS
-    try:
-        while not target.exists(TARGET) or target.queue(TARGET).counts().ready < messages:
-            assert process.poll() is None, f"it ended by itself with {process.returncode}"
-            assert time.monotonic() < deadline, "it never came to it"
-            time.sleep(0.05)
-    finally:
-        for victim in (process.pid, *descendants_of(process.pid)):
-            os.kill(victim, signal.SIGKILL)
-        process.wait()
+
+    def is_on_the_way() -> bool:
+        return target.exists(TARGET) and target.queue(TARGET).counts().ready >= messages
+
+    killed = killed_when(process, is_on_the_way, SECONDS)
+    assert killed, f"it ended by itself with {process.returncode}"
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -13,20 +13,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from local_session import local_session
-from process_tree import descendants_of
+from process_tree import killed_when
 from pyspark.sql import DataFrame, SparkSession, functions
 
 import shardq
@@ -162,7 +159,7 @@ def _repeat(command: Sequence[str], kill_when: Callable[[], bool]) -> bool:
     for left in reversed(range(STARTS)):
         with tempfile.TemporaryFile("w+") as log:
             process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)
-            killed = _ends(process, kill_when)
+            killed = killed_when(process, kill_when, SECONDS)
             log.seek(0)
             said = log.read()
         if killed or process.returncode == 0:
@@ -171,25 +168,6 @@ def _repeat(command: Sequence[str], kill_when: Callable[[], bool]) -> bool:
         if not left or "failed to connect back" not in said:
             raise RuntimeError(f"it ended with {process.returncode}: {' '.join(command)}")
     raise AssertionError
-
-
-def _ends(process: subprocess.Popen[bytes], kill_when: Callable[[], bool]) -> bool:
-    """Wait for the end of a process, or kill it when it is time; returns whether it was killed."""
-    deadline = time.monotonic() + SECONDS
-    try:
-        while process.poll() is None:
-            if kill_when():
-                return True
-            if time.monotonic() > deadline:
-                raise RuntimeError("it did not end in time")
-            time.sleep(0.05)
-        return False
-    finally:
-        alive = process.poll() is None
-        for victim in [process.pid, *descendants_of(process.pid)] if alive else ():
-            with suppress(ProcessLookupError):  # it ended with the one before it
-                os.kill(victim, signal.SIGKILL)
-        process.wait()
 
 
 if __name__ == "__main__":

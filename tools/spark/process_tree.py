@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
-__all__ = ["children_of", "command_of", "descendants_of", "peak_of", "processor_of", "resident"]
+__all__ = [
+    "children_of",
+    "command_of",
+    "descendants_of",
+    "killed_when",
+    "peak_of",
+    "processor_of",
+    "resident",
+]
 
 
 def children_of(parent: int) -> list[int]:
@@ -55,3 +68,25 @@ def peak_of(process: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
+
+
+def killed_when(process: subprocess.Popen[bytes], ready: Callable[[], bool], seconds: float) -> bool:
+    """Wait for the end of a process, or kill it with all below it once it is ready; return whether it was killed.
+
+    Raises RuntimeError when neither comes to it in time.
+    """
+    deadline = time.monotonic() + seconds
+    try:
+        while process.poll() is None:
+            if ready():
+                return True
+            if time.monotonic() > deadline:
+                raise RuntimeError("it did not end in time")
+            time.sleep(0.05)
+        return False
+    finally:
+        alive = process.poll() is None
+        for victim in [process.pid, *descendants_of(process.pid)] if alive else ():
+            with suppress(ProcessLookupError):  # it ended with the one before it
+                os.kill(victim, signal.SIGKILL)
+        process.wait()

@@ -10,11 +10,11 @@ import msgspec
 
 from shardq.cli.command import (
     ExampleGroup,
-    LookCommand,
+    ReadCommand,
     Session,
     complete_queues,
     json_option,
-    look_at_each,
+    read_each,
     worked_queues,
 )
 from shardq.cli.printing import many, note, print_columns, print_json, screen_width
@@ -42,7 +42,7 @@ consumers = ExampleGroup(
 )
 
 
-@consumers.command("list", cls=LookCommand, example="shardq consumers list orders")
+@consumers.command("list", cls=ReadCommand, example="shardq consumers list orders")
 @click.argument("queue", metavar="[QUEUE]", required=False, shell_complete=complete_queues)
 @click.option("--long", "-l", "is_long", is_flag=True, help="Show host, process and start too.")
 @json_option
@@ -86,7 +86,7 @@ def evict(session: Session, consumer: str, queue: str | None, force: bool, as_js
 def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
     """List the consumers of all these queues, each once."""
     found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
-    for queue, states in look_at_each(queues, lambda queue: (queue, client.queue(queue).consumers())):
+    for queue, states in read_each(queues, lambda queue: (queue, client.queue(queue).consumers())):
         for state in states:
             found.setdefault((state.id, state.name), []).append((queue, state))
     return [

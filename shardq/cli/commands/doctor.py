@@ -10,22 +10,32 @@ import click
 import msgspec
 
 from shardq.base.clock import seconds
-from shardq.cli.command import LookCommand, Session, complete_queues, json_option, look_at_each, worked_queues
+from shardq.cli.command import ReadCommand, Session, complete_queues, json_option, read_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.core.counts import QueueCounts
 from shardq.core.limits.permits import PERMITS_FOLDER
+from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
 from shardq.queue import Queue
 from shardq.queue_internals import sent_ahead
 from shardq.settings import QueueSettings
 
-__all__ = ["Check", "check_clock", "check_queue", "check_store", "doctor", "examine", "summary"]
+__all__ = [
+    "Check",
+    "check_clock",
+    "check_queue",
+    "check_restored",
+    "check_schedules",
+    "check_store",
+    "doctor",
+    "examine",
+    "summary",
+]
 
-CLOCK_TOLERANCE_SECONDS = 1.0
 LATE_LEASES = 10  # a message that has been due for longer than this number of visibility timeouts
 LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
@@ -33,7 +43,7 @@ MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
 
 
-@click.command(cls=LookCommand, reports_damage=True, example="shardq doctor orders")
+@click.command(cls=ReadCommand, reports_damage=True, example="shardq doctor orders")
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--quiet", "-q", is_flag=True, help="Show only checks that are not in order, and warnings.")
 @click.option(
@@ -41,18 +51,29 @@ MOST_BLOCKING = 1_000  # messages that are looked at
     type=duration,
     help="How long a message may be due without a delivery.  [5m, or 10 visibility timeouts if that is longer]",
 )
+@click.option(
+    "--restored", is_flag=True, help="After a restore: show also what came back, and what becomes of it."
+)
 @json_option
 @click.pass_context
 def doctor(
-    ctx: click.Context, queue: str | None, quiet: bool, late_after: float | None, as_json: bool
+    ctx: click.Context,
+    queue: str | None,
+    quiet: bool,
+    late_after: float | None,
+    restored: bool,
+    as_json: bool,
 ) -> None:
     """Check the store and the queues, with remedies.
 
     Checks QUEUE, or without it all queues, those of subscriptions too. A warning may be harmless. --quiet leaves out
     notes, because you may be unable to apply their remedies. Exit code 1 means that something is wrong, 4 that the
     store is not reached; warnings and notes do not change it.
+
+    Run it with --restored after a restore, before consumers start. It counts the messages of each queue. It names the
+    leases that have to expire first, the messages that are too old, and the schedules that have missed occurrences.
     """
-    checks, stopped_by = examine(ctx.ensure_object(Session).client, queue, late_after)
+    checks, stopped_by = examine(ctx.ensure_object(Session).client, queue, late_after, restored=restored)
     wrong = [check for check in checks if not check.ok]
     if as_json:
         print_json({"ok": not wrong, "checks": checks})
@@ -100,12 +121,13 @@ class Check(msgspec.Struct, frozen=True):
 
 
 def examine(
-    client: Client, queue: str | None, late_after: float | None = None
+    client: Client, queue: str | None, late_after: float | None = None, *, restored: bool = False
 ) -> tuple[list[Check], ShardqError | None]:
     """Make all checks, for one queue or for all; return also the error that ended them when the store is not in order.
 
     Messages are late that are due for more than ``late_after`` seconds; None: five minutes, or ten visibility timeouts
-    of their queue if those are longer. Raises QueueNotFound if the queue does not exist.
+    of their queue if those are longer. With ``restored`` there are also checks of what a restore has brought back.
+    Raises QueueNotFound if the queue does not exist.
     """
     checks = list(check_store(client))
     unreachable = next((check for check in checks if check.name == "reachable" and not check.ok), None)
@@ -117,12 +139,17 @@ def examine(
         dead = _DeadLetterQueues(client)
 
         def check(name: str) -> list[Check]:
-            return list(check_queue(client, client.queue(name), dead, late_after))
+            opened = client.queue(name)
+            return [
+                *(check_restored(opened, client.now()) if restored else ()),
+                *check_queue(client, opened, dead, late_after),
+            ]
 
         if queue is not None:
             checks += check(queue)
-        for found in look_at_each(names, check):
+        for found in read_each(names, check):
             checks += found
+        checks += check_schedules(client, queue) if restored else ()
     except ShardqError as error:
         if isinstance(error, QueueNotFound) or all(check.ok for check in checks):
             raise
@@ -139,7 +166,7 @@ class _DeadLetterQueues:
 
     def __contains__(self, name: object) -> bool:
         if self._names is None:
-            self._names = set(look_at_each(worked_queues(self._client), self._dead_letter_name))
+            self._names = set(read_each(worked_queues(self._client), self._dead_letter_name))
         return name in self._names
 
     def _dead_letter_name(self, name: str) -> str:
@@ -155,11 +182,8 @@ def check_store(client: Client) -> Iterator[Check]:
 
 def check_clock(client: Client) -> Iterator[Check]:
     """Check the difference between the store's clock and the clock of this machine."""
-    offset = client.now().timestamp() - time.time()
-    ok = abs(offset) <= CLOCK_TOLERANCE_SECONDS
-    yield Check(
-        "store", "clock", ok, f"{offset:+.3f} s", "" if ok else "let NTP set the clocks of all machines"
-    )
+    finding = clock_finding(client.now().timestamp() - time.time())
+    yield Check("store", finding.name, finding.ok, finding.value, finding.remedy)
 
 
 def check_queue(
@@ -179,6 +203,42 @@ def check_queue(
         yield _dead_letters(client, name, dead_letter_name(name, settings))
     if settings.on_dead_letter == "block":
         yield _blocked(queue)
+
+
+def check_restored(queue: Queue, now: datetime) -> Iterator[Check]:
+    """Count the messages of a queue after a restore. Name those that wait for a lease, and those that are too old."""
+    counts, name, retention = queue.counts(), queue.name, queue.settings.retention
+    states = (counts.ready, "ready"), (counts.delayed, "delayed"), (counts.in_flight, "in flight")
+    found = ", ".join(f"{number:,} {state}" for number, state in (*states, (counts.processed, "acked")))
+    yield Check(name, "messages", True, found)
+    holders = [each for each in queue.consumers() if each.held_until is not None] if counts.in_flight else []
+    if holders:
+        held = many(sum(each.held for each in holders), "message")
+        last = max(each.held_until for each in holders if each.held_until is not None)
+        left = in_words(max(0.0, (last - now).total_seconds()))
+        value = f"{held} of {many(len(holders), 'consumer')}, the last lease expires in {left}"
+        remedy = f"wait, or `shardq consumers evict {holders[0].name or holders[0].id} --force` for each that is gone"
+        yield Check(name, "leases", True, value, remedy, note=True)
+    if retention is not None and counts.oldest is not None:
+        age = (now - counts.oldest).total_seconds()
+        value = f"the oldest message is {in_words(age)} old, the retention {in_words(retention)}"
+        remedy = f"consumers and sweeps drop such messages: `shardq alter {name} --retention {2 * age:.0f}s` keeps them"
+        yield Check(
+            name, "retention", True, value, remedy if age > retention else "", warning=age > retention
+        )
+
+
+def check_schedules(client: Client, queue: str | None) -> Iterator[Check]:
+    """Name the schedules, of one queue or of all, that have missed occurrences."""
+    now = client.now()
+    for each in client.schedules.list(queue):
+        if each.paused or each.next is None or each.next > now:
+            continue
+        late = (now - each.next).total_seconds()
+        follows = "the last one is sent late" if each.catch_up == "one" else "none is sent late"
+        value = f"occurrences of the last {in_words(late)} were missed; {follows}, when a consumer runs"
+        remedy = f"`shardq schedule pause {each.id}` and `resume` before consumers start skip them"
+        yield Check(each.queue, f"schedule {each.id}", True, value, remedy, note=True)
 
 
 def _ring(name: str, settings: QueueSettings) -> Check:
@@ -220,8 +280,7 @@ def _dead_letters(client: Client, name: str, dead: str) -> Check:
     if not client.exists(dead):
         remedy = f"shardq alter {name} --dead-letter-queue {dead}, which creates it"
         return Check(name, "dead letters", False, f"queue {dead} is missing", remedy)
-    counts = client.queue(dead).counts()
-    waiting = counts.ready + counts.delayed + counts.in_flight
+    waiting = client.queue(dead).counts().backlog
     remedy = f"shardq peek {dead} shows why; shardq redrive {name} sends them again"
     return _verdict(name, "dead letters", not waiting, "none", f"{waiting:,} in {dead}", remedy)
 

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from shardq.base.shard import listed, may_begin_a_name
-from shardq.cli.command import LookCommand, Session, complete_queues, json_option, look_at_each
+from shardq.cli.command import ReadCommand, Session, complete_queues, json_option, read_each
 from shardq.cli.printing import columns, print_columns, print_json, print_line
 from shardq.cli.times import duration, in_words
 from shardq.core.context.retry import Retry
@@ -32,7 +32,7 @@ class QueueLine(msgspec.Struct, frozen=True, omit_defaults=True):
     per_second: dict[str, float] | None = None  # the growth of each count
 
 
-@click.command("list", cls=LookCommand, example="shardq list --counts\nshardq list shop. --watch")
+@click.command("list", cls=ReadCommand, example="shardq list --counts\nshardq list shop. --watch")
 @click.argument("prefix", default="", shell_complete=complete_queues)
 @click.option("--counts", is_flag=True, help="Show the messages of each queue by state, and their ages.")
 @click.option(
@@ -53,7 +53,7 @@ def list_queues(
     been due. Dead letters are due at once, so their queue is late until they are redriven. The change is that of all
     messages that are not processed. --watch --json prints a line of JSON each time.
     """
-    session.looks = not watch  # which continues when the store was unreachable for a moment
+    session.only_reads = not watch  # which continues when the store was unreachable for a moment
     if counts or watch or interval is not None:
         _show_counts(session, prefix, interval, watch=watch, as_json=as_json)
         return
@@ -149,4 +149,4 @@ def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     names = listed(Retry(session.retry_seconds)(session.store.list_queues, prefix), prefix)
     if not counts:
         return [QueueLine(name) for name in names]
-    return list(look_at_each(names, lambda name: QueueLine(name, session.client.queue(name).counts())))
+    return list(read_each(names, lambda name: QueueLine(name, session.client.queue(name).counts())))

@@ -15,7 +15,7 @@ import msgspec
 from shardq.base.receipt import MessageId
 from shardq.cli.command import (
     ExampleCommand,
-    LookCommand,
+    ReadCommand,
     Session,
     codec_option,
     complete_queues,
@@ -41,7 +41,7 @@ SHOWN = 5
 
 
 @click.command(
-    cls=LookCommand,
+    cls=ReadCommand,
     example="shardq peek orders --limit 3 --json\nshardq peek orders --in-flight --owner worker-7 --until 10m",
 )
 @queue_argument
@@ -70,7 +70,7 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
             print_line(row_of(message, codec))
 
 
-@click.command(cls=LookCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
+@click.command(cls=ReadCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
 @click.argument("message_id", metavar="ID")
 @click.option("--unique-key", help="Show the message with this key; ID is the name of its queue.")
 @output_option
@@ -108,7 +108,7 @@ def get(
         write_body(message, codec, output, lambda: queue.open(message.id))
 
 
-@click.command(cls=LookCommand, example="shardq history orders --since 10m --replay --to orders-test")
+@click.command(cls=ReadCommand, example="shardq history orders --since 10m --replay --to orders-test")
 @queue_argument
 @since_option
 @until_option
@@ -145,7 +145,7 @@ def history(
         raise click.UsageError(
             "--replay sends all of them: choose them by --since and --until, not by --limit."
         )
-    session.looks = not replay
+    session.only_reads = not replay
     found = session.queue(queue)
     if replay:
         _replay(found, since, until, target, as_json=as_json)
@@ -276,7 +276,7 @@ def remove_all(session: Session, ids: Iterable[str]) -> Removal:
     return Removal(len(parsed) - len(missing), missing)
 
 
-@click.command(cls=LookCommand, example="shardq trace orders:3:1:0197c8a2b4d07abc8123456789abcdef:0")
+@click.command(cls=ReadCommand, example="shardq trace orders:3:1:0197c8a2b4d07abc8123456789abcdef:0")
 @click.argument("message_id", metavar="ID")
 @json_option
 @click.pass_context

@@ -12,7 +12,7 @@ import click
 from shardq.cli.command import (
     ExampleCommand,
     ExampleGroup,
-    LookCommand,
+    ReadCommand,
     Session,
     json_option,
     processes_option,
@@ -104,7 +104,7 @@ def _facts(link: LinkReport) -> str:
 
 
 @pipeline.command(
-    cls=LookCommand,
+    cls=ReadCommand,
     example="shardq pipeline show shop.flow:pipeline --depths --interval 5s --svg flow.svg",
 )
 @_argument

@@ -18,7 +18,12 @@ __all__ = ["plan"]
 @click.option("--rate", type=float, required=True, help="Messages per second.")
 @click.option("--size", type=int, required=True, help="Bytes of each message.")
 @click.option("--latency", type=duration, default="1s", show_default=True, help="Time from send to receive.")
-@click.option("--store", default="cassandra", show_default=True, help="The kind of store.")
+@click.option(
+    "--store",
+    default="cassandra",
+    show_default=True,
+    help="The kind of store: cassandra, mongodb, postgresql or sqlite.",
+)
 @click.option("--consumers", type=int, help="Consumer processes. Default: as many as needed.")
 @click.option("--copies", type=int, default=3, show_default=True, help="Copies of each row, in a cluster.")
 @click.option("--cores", type=int, default=8, show_default=True, help="Processor cores of each node.")

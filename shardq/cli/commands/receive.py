@@ -10,8 +10,18 @@ from pathlib import Path
 
 import click
 
+from shardq.base.patterns import is_pattern
 from shardq.batch import Batch
-from shardq.cli.command import ExampleCommand, Session, codec_option, given_words, json_option, queue_argument
+from shardq.cli.command import (
+    ExampleCommand,
+    Session,
+    codec_option,
+    given_words,
+    json_option,
+    pattern_argument,
+    queue_argument,
+)
+from shardq.cli.many_queues import matching
 from shardq.cli.message_view import view_of
 from shardq.cli.output import output_option, wait_for_reader, write_body
 from shardq.cli.printing import many, note, print_json
@@ -35,7 +45,7 @@ class Settle(Enum):
 
 
 @click.command(cls=ExampleCommand, example="shardq receive orders --limit 100 --wait 20s --json")
-@queue_argument
+@pattern_argument
 @click.option(
     "--limit",
     "-n",
@@ -74,6 +84,9 @@ def receive(
     after they are printed; in a pipe, such as `shardq receive orders -n 100 | head -3`, after the reader has taken
     them. If it ends before that, the messages that it did not take are returned to the queue.
 
+    A pattern such as 'mail/*' stands for all queues that match, as it does for workers. Queues for dead letters are not
+    among them. A receipt begins with the name of its queue, which `ack`, `release` and `extend` take.
+
     At a body that the codec cannot read the command ends with exit code 2. Messages before it are acked, messages
     behind it are released, and the message itself is redelivered when its lease expires. With --pop, where all are
     acked already, such a body is printed as it is, with --json as body_base64, and the others too.
@@ -104,13 +117,15 @@ def receive(
             _show_held(batch, show_one, settle)
         sys.stdout.flush()
 
-    source = session.queue(queue)
-    with source.consumer(
-        visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER
-    ) as consumer:
+    if is_pattern(queue):
+        names, make = matching(session, queue), partial(session.client.consumer, [queue])
+    else:
+        names, make = (queue,), session.queue(queue).consumer
+    with make(visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER) as consumer:
         shown = receive_messages(consumer, limit, wait, settle, show)
-    if not shown and source.settings.delivery_paused:
-        note(f"queue {queue} delivers no messages: it is paused; `shardq resume {queue}` ends that")
+    for name in names if not shown else ():
+        if session.client.queue(name).settings.delivery_paused:
+            note(f"queue {name} delivers no messages: it is paused; `shardq resume {name}` ends that")
 
 
 def receive_messages(

@@ -11,7 +11,7 @@ import msgspec
 
 from shardq.cli.command import (
     ExampleGroup,
-    LookCommand,
+    ReadCommand,
     Session,
     complete_queues,
     json_option,
@@ -85,7 +85,7 @@ def alter(session: Session, /, id: str, as_json: bool, **given: Any) -> None:  #
     _show(session.client.schedules.alter(id, **_chosen(given)), as_json=as_json)
 
 
-@schedule.command("list", cls=LookCommand, example="shardq schedule list reports")
+@schedule.command("list", cls=ReadCommand, example="shardq schedule list reports")
 @click.argument("queue", metavar="[QUEUE]", required=False, shell_complete=complete_queues)
 @json_option
 @click.pass_obj
@@ -98,7 +98,7 @@ def list_schedules(session: Session, /, queue: str | None, as_json: bool) -> Non
         print_columns([("schedule", "queue", "when", "next", "sent"), *map(_row, found)])
 
 
-@schedule.command("show", cls=LookCommand, example="shardq schedule show nightly")
+@schedule.command("show", cls=ReadCommand, example="shardq schedule show nightly")
 @_id
 @json_option
 @click.pass_obj

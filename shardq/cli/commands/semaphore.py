@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
-from shardq.cli.command import LookCommand, Session, json_option
+from shardq.cli.command import ReadCommand, Session, json_option
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.times import duration
 from shardq.client import Client
@@ -15,7 +15,7 @@ from shardq.semaphore import PERMIT_LEASE_SECONDS, Semaphore
 __all__ = ["opened", "semaphore"]
 
 
-@click.command(cls=LookCommand, example="shardq semaphore smtp --permits 16")
+@click.command(cls=ReadCommand, example="shardq semaphore smtp --permits 16")
 @click.argument("name", metavar="NAME")
 @click.option("--permits", type=int, help="Create the semaphore, or change its number of permits.")
 @click.option(
@@ -32,7 +32,7 @@ def semaphore(
 
     Its permits are the messages of the queue _shardq/permits/NAME. Delete that queue to delete the semaphore.
     """
-    session.looks = permits is None
+    session.only_reads = permits is None
     state = opened(session.client, name, permits, lease).state()
     if as_json:
         print_json(state)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import click
+from click.core import ParameterSource
 
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option
 from shardq.cli.failures import NOT_FOUND, StoreMissing
@@ -34,7 +35,7 @@ _keys_option = click.option(
     show_envvar=True,
     help="The file with the keys.",
 )
-_read_only_option = click.option("--read-only", is_flag=True, help="Let nobody change anything.")
+_read_only_option = click.option("--read-only", is_flag=True, help="Refuse every change.")
 _mask_option = click.option(
     "--mask",
     metavar="MODULE:FUNCTION",
@@ -54,7 +55,7 @@ _audit_option = click.option("--audit-log", metavar="FILE", help="Append a line 
 @click.option("--processes", "-p", type=click.IntRange(1, 64), default=1, show_default=True)
 @_keys_option
 @click.option(
-    "--insecure", is_flag=True, help="Bind another address without keys: everybody may do everything."
+    "--insecure", is_flag=True, help="Serve other machines without keys: each request may do everything."
 )
 @click.option(
     "--allow-host",
@@ -64,6 +65,14 @@ _audit_option = click.option("--audit-log", metavar="FILE", help="Append a line 
     help="A name by which it is reached. May be repeated.",
 )
 @click.option("--prefix", metavar="PATH", default="", help="The path that a proxy in front removes.")
+@click.option(
+    "--rate-limit",
+    type=float,
+    metavar="N",
+    default=ServiceOptions().rate_limit,
+    show_default=True,
+    help="Requests a second of one key, in each process; 0 for any number.",
+)
 @_read_only_option
 @_mask_option
 @_audit_option
@@ -81,6 +90,7 @@ def serve_command(
     insecure: bool,
     hosts: Sequence[str],
     prefix: str,
+    rate_limit: float,
     read_only: bool,
     mask: str | None,
     audit_log: str | None,
@@ -89,9 +99,10 @@ def serve_command(
 ) -> None:
     """Serve a JSON API, and with --ui a dashboard.
 
-    Binds 127.0.0.1, where each request may do everything unless the file with the keys exists. Another address needs
-    keys: `shardq keys create`. The variable SHARDQ_SERVICE_SECRET signs sessions; give the same one to each machine
-    behind a load balancer. /livez and /readyz are for health checks, /api/v1/openapi.json describes the API.
+    Binds 127.0.0.1, where each request may do everything unless the file with the keys exists. Another address, or
+    --allow-host for a proxy in front, needs keys: `shardq keys create`. A file that you name with --keys must exist.
+    The variable SHARDQ_SERVICE_SECRET signs sessions; give the same one to each machine behind a load balancer. /livez
+    and /readyz are for health checks, /api/v1/openapi.json describes the API.
     """
     plan = ServePlan(
         url=session.url,
@@ -106,7 +117,9 @@ def serve_command(
         key=private_key,
         insecure=insecure,
         allow_hosts=tuple(hosts),
-        options=ServiceOptions(keys=_existing(keys_path), read_only=read_only, ui=with_ui),
+        options=ServiceOptions(
+            keys=_file_of_keys(keys_path), read_only=read_only, ui=with_ui, rate_limit=rate_limit or None
+        ),
     )
 
     def started(url: str) -> None:
@@ -167,9 +180,10 @@ def _note_missing_file(session: Session) -> None:
                 note(f"note: {error.format_message()}")
 
 
-def _existing(path: str) -> str | None:
-    """Return the path of the file with the keys; None if there is none."""
-    return path if Path(path).exists() else None
+def _file_of_keys(path: str) -> str | None:
+    """Return the path of the file with the keys. None if it is the default path, and there is no file."""
+    source = click.get_current_context().get_parameter_source("keys_path")
+    return path if source is not ParameterSource.DEFAULT or Path(path).exists() else None
 
 
 keys = ExampleGroup(
@@ -185,7 +199,11 @@ keys = ExampleGroup(
     "--role", type=click.Choice(ROLES), default="read", show_default=True, help="The rights of the key."
 )
 @click.option(
-    "--queue", "queues", metavar="PATTERN", multiple=True, help="Queues it is for.  [*]  May be repeated."
+    "--queue",
+    "queues",
+    metavar="PATTERN",
+    multiple=True,
+    help="Queues it is for, such as 'mail/**'.  [**]  May be repeated.",
 )
 @_keys_option
 def create(name: str, role: str, queues: Sequence[str], keys_path: str) -> None:
@@ -194,7 +212,7 @@ def create(name: str, role: str, queues: Sequence[str], keys_path: str) -> None:
     read shows everything, act also sends, redrives, removes and evicts, manage also creates, changes, purges and
     deletes queues. The file keeps a hash of it only.
     """
-    print_line(KeyFile(keys_path).create(name, cast("Role", role), queues or ("*",)))
+    print_line(KeyFile(keys_path).create(name, cast("Role", role), queues or ("**",)))
 
 
 @keys.command("list", example="shardq keys list")

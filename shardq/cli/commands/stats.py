@@ -12,12 +12,12 @@ import msgspec
 
 from shardq.base.patterns import is_pattern
 from shardq.cli.command import (
-    LookCommand,
+    ReadCommand,
     Session,
     json_option,
-    look_at_each,
     pattern_argument,
     queue_argument,
+    read_each,
 )
 from shardq.cli.many_queues import matching
 from shardq.cli.printing import print_columns, print_json
@@ -34,7 +34,7 @@ __all__ = ["QueueDescription", "describe", "description", "snapshots", "stats"]
 LONGEST_INTERVAL = 604_800.0
 
 
-@click.command(cls=LookCommand, example="shardq stats orders --watch --shards\nshardq stats 'mail/*'")
+@click.command(cls=ReadCommand, example="shardq stats orders --watch --shards\nshardq stats 'mail/*'")
 @pattern_argument
 @click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
@@ -48,7 +48,7 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
     due at once, so their queue is late until they are redriven. --watch --json prints a line of JSON each time.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
-    session.looks = not watch  # which continues when the store was unreachable for a moment
+    session.only_reads = not watch  # which continues when the store was unreachable for a moment
     if is_pattern(queue):
         if shards:
             raise click.UsageError("--shards goes with one queue: name it.")
@@ -78,7 +78,7 @@ def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as
     client = session.client
     while True:
         names = matching(session, pattern)
-        totals = list(look_at_each(names, lambda name: total_of(Snapshot.take(client, client.queue(name)))))
+        totals = list(read_each(names, lambda name: total_of(Snapshot.take(client, client.queue(name)))))
         if as_json:
             print_json({"queues": totals})
         else:
@@ -113,7 +113,7 @@ class QueueDescription(msgspec.Struct, frozen=True):
     counts: QueueCounts
 
 
-@click.command(cls=LookCommand, example="shardq describe orders --json")
+@click.command(cls=ReadCommand, example="shardq describe orders --json")
 @queue_argument
 @json_option
 @click.pass_obj

@@ -100,7 +100,10 @@ def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
         )
     restored = store.restore(file)
     _show(
-        restored, as_json, f"restored to {restored.path}; messages acked since the backup are delivered again"
+        restored,
+        as_json,
+        f"restored to {restored.path}; messages acked since the backup are delivered again: `shardq doctor --restored` "
+        "shows what came back",
     )
 
 
@@ -112,8 +115,8 @@ def _savable(store: object) -> SavedStore:
     savable = cast("SavedStore", store)
     if tools := savable.capabilities.backup_tools:
         raise UnsupportedByStore(
-            f"this store is not a file that shardq can save or restore: use {tools}, with producers and consumers "
-            "stopped while you restore"
+            f"this store is not a file that shardq can save or restore: use {tools}, as the page on backups shows, "
+            "with producers and consumers stopped while you restore"
         )
     return savable
 

@@ -9,7 +9,7 @@ from typing import NoReturn, cast, get_args
 import click
 
 from shardq.base.receipt import MessageId
-from shardq.cli.command import ExampleGroup, LookCommand, Session, complete_queues, json_option, look_at_each
+from shardq.cli.command import ExampleGroup, ReadCommand, Session, complete_queues, json_option, read_each
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.task_drawing import as_mermaid, as_svg, as_text
@@ -62,7 +62,7 @@ _id = click.argument("identity", metavar="ID", callback=_checked_id)
 @task.command(
     "list",
     short_help="List tasks and workflows.",
-    cls=LookCommand,
+    cls=ReadCommand,
     example="shardq task list mail mail.dead --state failed",
 )
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
@@ -111,7 +111,7 @@ def _tasks_in(
     session: Session, queues: Sequence[str], state: str | None, name: str | None
 ) -> Iterator[TaskView]:
     opened: Iterable[Queue] = (
-        map(session.queue, queues) if queues else look_at_each(session.client.queues(), session.client.queue)
+        map(session.queue, queues) if queues else read_each(session.client.queues(), session.client.queue)
     )
     for queue in opened:
         messages = _stored(queue, named=bool(queues)) if state in _OPEN else iter(())
@@ -145,7 +145,7 @@ def _flow_line(flow: WorkflowView) -> tuple[str, ...]:
 
 @task.command(
     "show",
-    cls=LookCommand,
+    cls=ReadCommand,
     example="shardq task show mail:3:1:0197c8a2b4d07abc8123456789abcdef:0 --graph svg >flow.svg",
 )
 @_id

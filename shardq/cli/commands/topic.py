@@ -11,7 +11,7 @@ from shardq.base.outgoing_message import HeaderValue
 from shardq.cli.command import (
     ExampleCommand,
     ExampleGroup,
-    LookCommand,
+    ReadCommand,
     Session,
     headers_option,
     json_option,
@@ -80,7 +80,7 @@ def publish(
         opened.relay()
 
 
-@topic.command("list", cls=LookCommand, example="shardq topic list")
+@topic.command("list", cls=ReadCommand, example="shardq topic list")
 @json_option
 @click.pass_obj
 def list_topics(session: Session, as_json: bool) -> None:
@@ -149,7 +149,7 @@ def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], sta
     print_line(made.queue.name)
 
 
-@subscription.command("list", cls=LookCommand, example="shardq subscription list orders")
+@subscription.command("list", cls=ReadCommand, example="shardq subscription list orders")
 @_topic_argument
 @json_option
 @click.pass_obj

@@ -45,7 +45,7 @@ def delete(session: Session, queue: str, yes: bool) -> None:
     Its history and its schedules are deleted too. Its dead-letter queue is a separate queue and stays.
     """
     counts = session.queue(queue).counts()
-    waiting = many(counts.ready + counts.delayed + counts.in_flight, "message")
+    waiting = many(counts.backlog, "message")
     schedules = len(session.client.schedules.list(queue))
     also = f" and {many(schedules, 'schedule')}" if schedules else ""
     if not yes:
@@ -189,8 +189,7 @@ def _absence(client: Client) -> ShardqError | None:
 
 
 def _waiting(queue: Queue) -> str:
-    counts = queue.counts()
-    waiting = counts.ready + counts.delayed + counts.in_flight
+    waiting = queue.counts().backlog
     return many(waiting, "message") if waiting else ""
 
 
@@ -306,8 +305,7 @@ def _dead_letters(client: Client, queue: Queue, *, limit: int | None, where: Mes
     dead = dead_letter_name(queue.name, queue.settings)
     waiting = 0
     if client.exists(dead) and where is None:  # those of other queues, too
-        counts = client.queue(dead).counts()
-        waiting = counts.ready + counts.delayed + counts.in_flight
+        waiting = client.queue(dead).counts().backlog
     elif client.exists(dead) and where is not None:
         letters = client.queue(dead).select(where)
         waiting = sum(came_from(letter.headers) == queue.name for letter in letters)

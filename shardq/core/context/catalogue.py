@@ -3,7 +3,8 @@
 The catalogue is the record of a queue without messages. Clients that create or delete a queue give it another version,
 once somebody follows patterns. A consumer reads the version in the answer to its registration, every five seconds. So
 it lists the queues only when there may be others. The version is a hint: the client that created a queue may have
-ended before it wrote one, or may not know of it. So those that follow list the queues once a minute all the same.
+ended before it wrote one, or may not know of it. So those that follow list the queues once a minute all the same, and
+read again where dead letters go every ten minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from shardq.base.patterns import NamePattern
-from shardq.base.shard import INTERNAL
+from shardq.base.shard import DEAD_LETTER_SUFFIX, INTERNAL
 from shardq.core.context.retry import Retry
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.settings import QueueSettings
@@ -25,15 +26,17 @@ __all__ = ["CATALOGUE", "MatchedQueues", "create_catalogue", "note_change", "not
 
 CATALOGUE = f"{INTERNAL}catalogue"
 
-_SUFFIX = ".dead"  # of dead-letter queues, also of queues that were deleted
+RECORDS_INTERVAL = 540_000_000
+"""Microseconds after which a list of the queues reads the settings of all, whatever the catalogue says of dead letters.
+
+With the minute until the next list, that makes ten minutes.
+"""
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
     """The content of the record beside its version."""
 
-    dead_letters: int = (
-        0  # how often a queue was made the dead-letter queue of another one, or ceased to be that
-    )
+    dead_letters: int = 0  # how often a queue was made the dead-letter queue of another one, or ceased to be
 
 
 _decoder = msgspec.json.Decoder(_Catalogue)
@@ -62,36 +65,41 @@ def note_change(store: Store, retry: Retry, name: str, *, dead_letters: bool = F
 
 def note_deleted(store: Store, retry: Retry, record: QueueRecord) -> None:
     """Note that the queue of a record was deleted, and that no dead letters of it go anywhere any more."""
-    target = None
+    note_change(store, retry, record.name, dead_letters=_dead_letter_queue(record) is not None)
+
+
+def _dead_letter_queue(record: QueueRecord) -> str | None:
     with suppress(InvalidSetting):
-        target = QueueSettings.decode(record.settings).dead_letter_queue
-    note_change(store, retry, record.name, dead_letters=target is not None)
+        return QueueSettings.decode(record.settings).dead_letter_queue
+    return None
 
 
 class MatchedQueues:
     """Finds the queues that names and patterns stand for.
 
     No pattern matches a queue that shardq makes for itself, nor a dead-letter queue. That is one whose name ends with
-    ``.dead``, or to which the dead letters of another queue go.
+    ``.dead``, or to which the dead letters of another queue go. Where they go is remembered for each queue until the
+    catalogue counts a change, and for nine minutes at most: so long a change may be missed that was not noted.
     """
 
     def __init__(self, store: Store, retry: Retry) -> None:
         self._store, self._retry = store, retry
         self._targets: dict[str, str | None] = {}  # by each queue that was read, where its dead letters go
         self._known: bytes | None = None
+        self._read_at = -(10**18)
 
     def find(
         self, wanted: Sequence[str | NamePattern], catalogue: QueueRecord | None = None
     ) -> dict[str, str]:
         """Return the text that stands for each queue, by its name. They are in the order of ``wanted``.
 
-        It lists the queues, and reads the record of each that was not read since the ``catalogue`` shows other
-        dead-letter queues. None: it is read, too.
+        It lists the queues, and reads the records of those that are not remembered, and the ``catalogue`` if that is
+        None. A queue whose settings cannot be decoded counts as one without a dead-letter queue.
         """
         patterns = [each for each in wanted if isinstance(each, NamePattern)]
         listed = self._retry(self._store.list_queues) if patterns else ()
         names = sorted(name for name in listed if not name.startswith(INTERNAL))
-        able = [name for name in names if not name.endswith(_SUFFIX)]
+        able = [name for name in names if not name.endswith(DEAD_LETTER_SUFFIX)]
         if any(pattern.matches(name) for pattern in patterns for name in able):
             self._forget_if_changed(catalogue)
             dead = self._dead_letter_queues(names)
@@ -108,17 +116,20 @@ class MatchedQueues:
     def _forget_if_changed(self, catalogue: QueueRecord | None) -> None:
         """Forget where dead letters go if that may have changed: as the ``catalogue`` says, or as the store has it."""
         known = catalogue or self._retry(self._store.load_queue, CATALOGUE)
-        if known is None or known.settings != self._known:
-            self._targets = {}
+        now = self._store.now()
+        is_fresh = self._read_at <= now < self._read_at + RECORDS_INTERVAL
+        if known is None or known.settings != self._known or not is_fresh:
+            self._targets, self._read_at = {}, now
         self._known = None if known is None else known.settings
 
     def _dead_letter_queues(self, names: Sequence[str]) -> set[str]:
         """Return the queues to which dead letters go, but for those with the default name."""
-        self._targets = {
-            name: self._targets[name] if name in self._targets else self._target(name) for name in names
-        }
-        return {target for target in self._targets.values() if target is not None}
+        targets = self._targets = {name: self._targets[name] for name in names if name in self._targets}
+        for name in names:
+            if name not in targets:  # those that are read stay if another one cannot be
+                targets[name] = self._target(name)
+        return {target for target in targets.values() if target is not None}
 
     def _target(self, name: str) -> str | None:
         record = self._retry(self._store.load_queue, name)
-        return None if record is None else QueueSettings.decode(record.settings).dead_letter_queue
+        return None if record is None else _dead_letter_queue(record)

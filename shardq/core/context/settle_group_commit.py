@@ -10,14 +10,7 @@ import msgspec
 from shardq.core.context.group_commit import GroupCommit, Pending
 from shardq.errors import ShardqError, StoreUnavailable
 from shardq.storage.abilities import CrossShardStore, Locked, Settle
-from shardq.storage.requests import (
-    Acknowledge,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    Span,
-)
+from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
 from shardq.storage.slicing import Range, covered, joined, near
 from shardq.storage.store import Store
 

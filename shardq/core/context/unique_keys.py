@@ -89,7 +89,7 @@ class UniqueKeys:
         found = context.retry(context.store.compare_and_set_keys, context.name, wanted) if wanted else ()
         return [None if value is None else Holder.decode(value) for value in found]
 
-    def look(self, key: str) -> Holder | None:
+    def read(self, key: str) -> Holder | None:
         """Read the entry of a key."""
         return self.exchange(key, None, None)
 
@@ -103,7 +103,7 @@ class UniqueKeys:
 
     def owner(self, key: str) -> Owner:
         """Find the owner of a key."""
-        return self.owner_of(key, self.look(key))
+        return self.owner_of(key, self.read(key))
 
     def owner_of(self, key: str, entry: Holder | None) -> Owner:
         """Find the owner of a key, given its last known entry. Completes changes that others began."""

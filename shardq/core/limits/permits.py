@@ -201,7 +201,7 @@ class Permits:
                 [piece.select() for piece in held]
             )
         if not settling.failures:
-            return sum(len(selection.positions) for selection in settling.done)
+            return settling.done_count
         error = settling.failures.error(f"permits of {self._context.name!r} were not extended")
         _log.warning("they come back when their lease expires: %s", error)
         return count_of([piece for piece in held if piece.lease_until >= until])

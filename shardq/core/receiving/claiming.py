@@ -14,7 +14,7 @@ from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.limits.queue_limits import QueueLimits
 from shardq.core.receiving.delivery_filter import DeliveryFilter, expires_before
-from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, deregister
+from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, RegistrationTimer, deregister
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.core.settling.events import record_claimed
 from shardq.core.settling.settle import release_uncounted
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 
 
-class QueueClaims:
+class QueueClaims(RegistrationTimer):
     """Claims messages from the shards of one queue, for one consumer and one thread at a time."""
 
     def __init__(
@@ -68,10 +68,7 @@ class QueueClaims:
         self._lease: int
         self._is_limited = False
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease expires at the latest
-        self._registered_at = -(10**18)
-        self._nothing_due_until = (
-            0  # microseconds; until then no job or sweep is due; 0: claim nothing at once
-        )
+        self._nothing_due_until = 0  # microseconds; no job or sweep is due before; 0: claim nothing at once
         self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
         self.contended = False  # in this read others got ahead of a claim
@@ -136,7 +133,7 @@ class QueueClaims:
         self._nothing_due_until = (
             0
             if settings.delivery_paused or self._is_limited
-            else min(self._registered_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
+            else min(self.registered_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
         )
         return not settings.delivery_paused
 
@@ -144,13 +141,6 @@ class QueueClaims:
         """Decide what holds for every claim by these settings."""
         self._settings, self.layout, self._lease = settings, settings.layout, self.known_lease
         self._is_limited = self._limited and settings.is_limited
-
-    def has_to_register(self, now: int) -> bool:
-        """Return True every five seconds, when this consumer is to be counted among the live ones of the queue."""
-        if self._registered_at <= now < self._registered_at + ENLIST_INTERVAL:
-            return False
-        self._registered_at = now
-        return True
 
     def registered(self, told: Registration | None) -> None:
         """Take over the store's answer to the registration; None: there is no such queue."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from shardq.core.context.queue_context import QueueContext
 from shardq.errors import StoreUnavailable
@@ -27,8 +26,13 @@ def count_received(context: QueueContext, held: Sequence[HeldSlice]) -> None:
     context.counters.add(received=received, redelivered=redelivered, acked=acked)
     if context.observer is None:
         return
-    firsts = [piece for piece in held if piece.deliveries <= 1]
-    with suppress(StoreUnavailable):  # its clock is in doubt
+    try:
         now = context.store.now()
-        waits = [(now - max(each.bundle.due, each.bundle.enqueued_at), each.count) for each in firsts]
-        context.observer.received(context.name, waits)
+    except StoreUnavailable:  # its clock is in doubt
+        return
+    waits = [
+        (now - max(each.bundle.due, each.bundle.enqueued_at), each.count)
+        for each in held
+        if each.deliveries <= 1
+    ]
+    context.observer.received(context.name, waits)

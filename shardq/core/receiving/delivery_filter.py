@@ -165,9 +165,7 @@ class DeliveryFilter:
             SettleRun(self._context, GIVE_BACK, duration=KEPT_BACK).run([piece.select()])
 
     def _drop(self, piece: HeldSlice, operation: SettleOperation) -> None:
-        settling = SettleRun(self._context, operation).run([piece.select()])
-        if settling.failures:
-            raise settling.failures.error(f"messages of queue {self._context.name!r} were not dropped")
+        SettleRun(self._context, operation).run([piece.select()]).raise_if_failed()
 
     def _dead_letter(self, piece: HeldSlice, reason: str) -> None:
         piece.deliveries -= 1  # this delivery does not take place

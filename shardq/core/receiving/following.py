@@ -12,8 +12,16 @@ from shardq.core.context.catalogue import CATALOGUE, MatchedQueues, create_catal
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.claiming import QueueClaims
-from shardq.core.receiving.registering import ENLIST_INTERVAL, deregister
-from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
+from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, RegistrationTimer, deregister
+from shardq.errors import (
+    InvalidName,
+    InvalidSetting,
+    OutcomeUnknown,
+    QueueNotFound,
+    ShardqError,
+    StoreUnavailable,
+    UnsupportedByStore,
+)
 from shardq.storage.records import QueueRecord, Registration
 
 __all__ = ["LIST_INTERVAL", "Following"]
@@ -26,11 +34,12 @@ LIST_INTERVAL = 60_000_000
 MOST_LEFT = 1_000
 
 
-class Following:
+class Following(RegistrationTimer):
     """The queues that names and patterns stand for, for one consumer and one thread at a time.
 
     A consumer registers in the catalogue with its queues, in the same request, and gets its version in the answer. The
-    queues are listed when that is another one, and once a minute.
+    queues are listed when that is another one, and once a minute. While it does not get the version, as the store
+    fails, they are listed every five seconds.
     """
 
     name = CATALOGUE
@@ -40,9 +49,10 @@ class Following:
     ) -> None:
         self.catalogue, self._wanted, self._consumer = catalogue, wanted, consumer.text
         self._matched = MatchedQueues(catalogue.store, catalogue.retry)
-        self._registered_at = self._listed_at = -(10**18)
         self._told: QueueRecord | None = None
-        self._listed: QueueRecord | None = None
+        # Of the last try to list the queues: what was told, when, and whether it is repeated only for news.
+        self._tried: QueueRecord | None = None
+        self._tried_at, self._is_complete = -(10**18), False
         self._applied: frozenset[str] | None = None
         self.found: Mapping[str, str] = {}
         """Which name or pattern stands for each queue."""
@@ -54,65 +64,82 @@ class Following:
         """The names and patterns."""
         return tuple(each.text if isinstance(each, NamePattern) else each for each in self._wanted)
 
-    def has_to_register(self, now: int) -> bool:
-        """Return True every five seconds."""
-        if self._registered_at <= now < self._registered_at + ENLIST_INTERVAL:
-            return False
-        self._registered_at = now
-        return True
-
     def registered(self, told: Registration | None) -> None:
         """Take over the answer about the catalogue; None if the catalogue was deleted."""
         self._told = None if told is None else told.record
         if told is None:
-            create_catalogue(self.catalogue.store, self.catalogue.retry)
+            with suppress(ShardqError), self.catalogue.retry.within(CLAIM_PATIENCE):
+                create_catalogue(self.catalogue.store, self.catalogue.retry)
 
     def seconds_until_due(self) -> float:
         """Return the seconds until the consumer has to register."""
-        return max(0.0, seconds(self._registered_at + ENLIST_INTERVAL - self.catalogue.store.now()))
+        return max(0.0, seconds(self.registered_at + ENLIST_INTERVAL - self.catalogue.store.now()))
 
-    def update(self, now: int, queues: dict[str, QueueClaims], make: Callable[..., QueueClaims]) -> bool:
+    def update(
+        self,
+        now: int,
+        queues: dict[str, QueueClaims],
+        make: Callable[..., QueueClaims],
+        changed: Callable[[], None],
+    ) -> bool:
         """Make ``queues`` those that there are now, if it is time to list them; True if they are others than before.
 
-        If they cannot be listed, the consumer continues with the queues that it has. Raises StoreUnavailable or
-        OutcomeUnknown if it has never had any.
+        Then ``changed`` is called. After an interrupt before it returns, the next update does all of it again.
+
+        If they cannot be listed, the consumer continues with the queues that it has, and tries again five seconds
+        later. A queue that cannot be opened is left out until then. Raises StoreUnavailable or OutcomeUnknown if the
+        consumer has never had any queues.
         """
-        is_known = self._told is not None and self._told == self._listed
-        if is_known and self._listed_at <= now < self._listed_at + LIST_INTERVAL:
-            return False
         told = self._told
+        pause = LIST_INTERVAL if self._is_complete else ENLIST_INTERVAL
+        if told == self._tried and self._tried_at <= now < self._tried_at + pause:
+            return False
+        found, failed = self.found, None
         try:
-            found = self._matched.find(self._wanted, told)
-            self._take_over(found, queues, make)
+            with self.catalogue.retry.within(None if self._applied is None else CLAIM_PATIENCE):
+                found = self._matched.find(self._wanted, told)
+                failed = self._take_over(found, queues, make)
         except (StoreUnavailable, OutcomeUnknown) as error:
-            if self._listed_at < 0:
-                raise
-            _log.warning("the queues that %s match were not listed: %s", ", ".join(self.texts), error)
-            return False
-        self._listed, self._listed_at = told, now
-        if queues.keys() == self._applied:
-            return False
-        self._applied, self.found = frozenset(queues), found
-        _log.info("%s: %d queues match", ", ".join(self.texts), len(queues))
-        return True
+            failed = error
+        if failed is not None:
+            if self._applied is None:
+                raise failed
+            _log.warning("not all queues that %s match are followed: %s", ", ".join(self.texts), failed)
+        is_other = found is not self.found and queues.keys() != self._applied
+        if is_other:
+            self.found = found
+            changed()
+            self._applied = frozenset(queues)
+            _log.info("%s: %d queues match", ", ".join(self.texts), len(queues))
+        self._tried, self._tried_at = told, now
+        self._is_complete = told is not None and failed is None
+        return is_other
 
     def _take_over(
         self, found: Mapping[str, str], queues: dict[str, QueueClaims], make: Callable[..., QueueClaims]
-    ) -> None:
-        """Add the queues that were found, and drop the others.
+    ) -> ShardqError | None:
+        """Add the queues that were found, and drop the others; returns the error of one that could not be opened.
 
         A consumer keeps only queues from expiring that it names.
         """
+        failed: ShardqError | None = None
         for name in found:
-            with suppress(QueueNotFound):  # deleted since it was listed
+            try:
                 if name not in queues:
                     queues[name] = make(self.catalogue.sibling(name), uses=name in self._wanted)
+            except QueueNotFound:  # deleted since it was listed
+                pass
+            except (InvalidName, InvalidSetting, UnsupportedByStore) as error:
+                _log.warning("queue %s is left out: %s", name, error)
+            except (StoreUnavailable, OutcomeUnknown) as error:
+                failed = error
         for name in queues.keys() - found.keys():
             self.left[name] = queues[name]
             del queues[name]
             self.left[name].deregister()
         for name in list(self.left)[: max(0, len(self.left) - MOST_LEFT)]:
             del self.left[name]
+        return failed
 
     def deregister(self) -> None:
         """Follow no longer."""

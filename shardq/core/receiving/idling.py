@@ -82,7 +82,7 @@ class Idling:
         self._woke = time.monotonic()
         if self._signalled:
             return self._signalled
-        return signalled if self._store.capabilities.signals else self._receiving.names
+        return signalled if self._store.capabilities.signals else tuple(self._receiving.queues)
 
     def longest(self) -> float:
         """Return the seconds until the next poll.
@@ -95,12 +95,12 @@ class Idling:
         slow = max(
             SLOW_POLL_SECONDS,
             receiving.consumers / SLOW_POLLS_PER_SECOND,
-            len(receiving.names) * SLOW_POLL_SECONDS_OF_A_QUEUE,
+            len(receiving.queues) * SLOW_POLL_SECONDS_OF_A_QUEUE,
         )
         paused = receiving.paused
         slow = REFRESH_SECONDS if self._signalled or paused else slow
         longest = min(slow, LONGEST_POLL_SECONDS, *(() if due is None else (due,)))
-        if len(paused) == len(receiving.names):
+        if len(paused) == len(receiving.queues):
             return PAUSED_SECONDS
         if self._store.capabilities.signals:
             return longest

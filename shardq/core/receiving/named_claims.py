@@ -17,7 +17,7 @@ from contextlib import suppress
 import msgspec
 
 from shardq.codec import BYTES
-from shardq.core.browsing import find_parts
+from shardq.core.browsing import find_parts, held_stored
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import claim_patiently
@@ -44,7 +44,7 @@ from shardq.core.settling.operations import KEEP
 from shardq.core.settling.settle import release_selected, settle
 from shardq.errors import LeaseLost
 from shardq.held import HeldSlice, count_of
-from shardq.storage.requests import Claim, ClaimedSlice, Span
+from shardq.storage.requests import Claim, Span
 
 __all__ = ["NamedClaims", "Taking"]
 
@@ -159,11 +159,11 @@ class NamedClaims:
 
     def _read(self, claim: ClaimName, spans: Sequence[Span]) -> list[HeldSlice]:
         """Read the messages that the spans name, as far as they are held."""
-        held: list[HeldSlice] = []
-        for span, piece in find_parts(self.context, claim.shard, spans):
-            if piece.token == claim.token:
-                taken = ClaimedSlice(piece.bundle, span.first, span.count, piece.deliveries)
-                held.append(HeldSlice(claim.shard, taken, claim.token, piece.due))
+        held = (
+            held_stored(claim.shard, piece).part(span.first - piece.first, span.count)
+            for span, piece in find_parts(self.context, claim.shard, spans)
+            if piece.token == claim.token
+        )
         return list(filter(_is_readable, held))
 
     def _delivered_again(

@@ -51,13 +51,13 @@ class PrefetchBuffer:
         """All slices that wait."""
         return [waiting.piece for waiting in self._waiting]
 
-    def add(self, held: list[HeldSlice], now: float) -> None:
+    def add(self, held: Sequence[HeldSlice], now: float) -> None:
         """Let these wait behind the others."""
         self._emptied = False
         self._messages += count_of(held)
         self._waiting.extend(_Waiting(piece, now) for piece in held)
 
-    def put_back(self, held: list[HeldSlice], now: float) -> None:
+    def put_back(self, held: Sequence[HeldSlice], now: float) -> None:
         """Let these wait again behind the others, and behind them what follows them in their groups."""
         following = self._take_groups({piece.bundle.group for piece in held} - {""})
         self.add(held, now)

@@ -142,8 +142,7 @@ class Prefetcher:
             }
             left = [(queue, queue.buffer.clear()) for name, queue in before.items() if name not in claims]
         for queue, held in left:
-            self._keepers.leave(held)
-            queue.give_back(held)
+            self._give_back(queue, held)
         if (following := self._receiving.following) is not None:
             self._scheduler.follow(following.found)
 
@@ -198,9 +197,7 @@ class Prefetcher:
             self._wanted = self._wanted and not any(overdue.values())
             rooms = self._rooms() if self._wanted and not self._is_over else {}
         for queue, held in overdue.items():
-            if held:
-                self._keepers.leave(held)
-                queue.give_back(held)
+            self._give_back(queue, held)
         if rooms or not self._queues:
             self._claim(rooms)
         else:
@@ -235,14 +232,23 @@ class Prefetcher:
         with self._lock:
             return {} if self._is_over else self._rooms()
 
-    def _put(self, held: list[HeldSlice]) -> None:
-        """Let messages wait, which are of one queue."""
+    def _put(self, held: Sequence[HeldSlice], *, again: bool = False) -> None:
+        """Let messages of one queue wait, maybe ``again``: behind the others. Release them if nobody takes them."""
         if not held:
             return
         self._keepers.keep(held)
         with self._lock:
-            self._of(held).buffer.add(held, self.timer())
-            self._changes.notify_all()
+            queue = None if self._stopped else self._queues.get(held[0].shard.queue)
+            if queue is not None:
+                (queue.buffer.put_back if again else queue.buffer.add)(held, self.timer())
+                self._changes.notify_all()
+        if queue is None:
+            self._give_back(self._of(held), held)
+
+    def _give_back(self, queue: Ahead, held: Sequence[HeldSlice]) -> None:
+        if held:
+            self._keepers.leave(held)
+            queue.give_back(held)
 
     # -- handing out --------------------------------------------------------------------------------------------
 
@@ -307,29 +313,21 @@ class Prefetcher:
         try:
             taken = self._receiving.unexpired(popped)
         except ShardqError:
-            self._put_back([part for piece in popped for part in piece.held_parts])
+            self._put([part for piece in popped for part in piece.held_parts], again=True)
             raise
         left = set(popped).difference(taken) if len(taken) < len(popped) else ()
         if stuck := {piece.bundle.group for piece in left if piece.open} - {""}:
             queue = self._of(popped)
             with self._lock:
                 behind = queue.buffer.take_groups(stuck)
-            self._keepers.leave(behind)
-            queue.give_back(behind)
+            self._give_back(queue, behind)
         return taken
 
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Return the messages that the consumer may work on. Uncounted ones wait again, behind the others."""
         held = [part for piece in taken for part in piece.held_parts]
-        self._put_back([piece for piece in held if not piece.started])
+        self._put([piece for piece in held if not piece.started], again=True)
         return [piece for piece in held if piece.started]
-
-    def _put_back(self, held: Sequence[HeldSlice]) -> None:
-        """Let messages of one queue wait again, behind the others."""
-        if held:
-            self._keepers.keep(held)
-            with self._lock:
-                self._of(held).buffer.put_back(list(held), self.timer())
 
     def _start(self, taken: Sequence[HeldSlice]) -> ShardqError | None:
         """Count deliveries that are not counted, and extend leases that are half over."""

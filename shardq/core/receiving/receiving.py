@@ -63,10 +63,10 @@ class Receiving:
         )
         polled = len(contexts) if self._polls else 0
         self.queues = {context.name: self._claims_of(context, polled=polled) for context in contexts}
-        self.following, self._counts = following, True
+        self.following, self.counts = following, True
         self.on_change: list[Callable[[], None]] = []  # called when the queues change, by who claims
-        self.names, self._consumer, self._registered_as = tuple(self.queues), consumer.name, consumer.text
-        self._scheduler = scheduler or StrictOrder(self.names)
+        self._consumer, self._registered_as = consumer.name, consumer.text
+        self._scheduler = scheduler or StrictOrder(tuple(self.queues))
         self._failed = FailedQueues(self.queues, self._retry, follow=following is not None)
         self._sweeping = Sweeping(self.queues.values(), self._failed, self._store)
         self._alone = self.queues[first.name] if len(contexts) == 1 and following is None else None
@@ -176,7 +176,7 @@ class Receiving:
             self._count_claims(counts=True)
 
     def _count_claims(self, *, counts: bool) -> None:
-        self._counts = counts
+        self.counts = counts
         for queue in self.queues.values():
             queue.counts = counts
 
@@ -200,18 +200,18 @@ class Receiving:
                 following,
             ]
             register(self._store, self._retry, due, self._registered_as, self._consumer)
-        if not following.update(now, self.queues, self._make_claims):
-            return False
-        self.names = tuple(self.queues)
+        return following.update(now, self.queues, self._make_claims, partial(self._changed, following))
+
+    def _changed(self, following: Following) -> None:
+        """Take over the queues of patterns, which are others than before."""
         self._failed.forget(following.left)
         self._scheduler.follow(following.found)
         for call in self.on_change:
             call()
-        return True
 
     def _make_claims(self, context: QueueContext, **options: Any) -> QueueClaims:
         queue = self._claims_of(context, polled=len(self.queues) + 1 if self._polls else 0, **options)
-        queue.counts = self._counts
+        queue.counts = self.counts
         return queue
 
     def _fill(
@@ -226,7 +226,7 @@ class Receiving:
     ) -> list[HeldSlice]:
         began = self.timer()
         names = None if self.follow() else names
-        limits = dict.fromkeys(self.names, limit) if rooms is None else rooms
+        limits = dict.fromkeys(self.queues, limit) if rooms is None else rooms
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
             queues[0].reader.told()  # with several queues each has a turn

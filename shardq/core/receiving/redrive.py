@@ -10,28 +10,22 @@ from contextlib import contextmanager, suppress
 from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
 from shardq.base.receipt import MessageId
-from shardq.base.shard import Shard
+from shardq.base.shard import DEAD_LETTER_SUFFIX, Shard
 from shardq.codec import BYTES
-from shardq.core.browsing import blocked_slices, browse, held_stored
+from shardq.core.browsing import blocked_slices, browse, held_stored, read_properties
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
-from shardq.core.settling.dead_letters import (
-    DEAD_LETTER_SUFFIX,
-    came_from,
-    dead_letter_name,
-    existing_dead_letters,
-)
+from shardq.core.settling.dead_letters import came_from, dead_letter_name, existing_dead_letters
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, InvalidName, LeaseLost, QueueNotFound, ShardqError
 from shardq.held import HeldSlice, Selection, SettleState
-from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]
@@ -76,7 +70,7 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
     for shard, piece in blocked_slices(context):
         group = shard, piece.bundle.group
         try:
-            groups.setdefault(group, []).append(_held(shard, piece))
+            groups.setdefault(group, []).append(read_properties(held_stored(shard, piece)))
         except InvalidMessage as error:
             damaged.add(group)
             _log.error(
@@ -85,12 +79,6 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
                 error,
             )
     return [held for group, held in groups.items() if group not in damaged]
-
-
-def _held(shard: Shard, piece: StoredSlice) -> HeldSlice:
-    held = held_stored(shard, piece)
-    held.unique_key, held.large = held.messages.unique_key, held.messages.large
-    return held
 
 
 REDRIVE_LEASE_SECONDS = 60.0

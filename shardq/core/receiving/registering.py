@@ -16,16 +16,14 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.records import Registration
 from shardq.storage.store import Store
 
-__all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "deregister", "register"]
+__all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "RegistrationTimer", "deregister", "register"]
 
 _log = logging.getLogger(__name__)
 
 ENLIST_INTERVAL = 5_000_000  # microseconds
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
 ENLISTED_AT_ONCE = 100  # queues in one request
-GIVE_UP_AFTER = (
-    7  # failed requests without a successful one: the whole store is unreachable, not only some queues
-)
+GIVE_UP_AFTER = 7  # requests that fail without one that succeeds: the whole store is unreachable
 
 
 class Registered(Protocol):
@@ -37,6 +35,20 @@ class Registered(Protocol):
 
     def registered(self, told: Registration | None) -> None:
         """Take over the answer; None if there is no such queue."""
+
+
+class RegistrationTimer:
+    """Decides when a consumer registers in a queue again."""
+
+    registered_at = -(10**18)
+    """Microseconds; when it registered last."""
+
+    def has_to_register(self, now: int) -> bool:
+        """Return True every five seconds, when this consumer is to be counted among the live ones of the queue."""
+        if self.registered_at <= now < self.registered_at + ENLIST_INTERVAL:
+            return False
+        self.registered_at = now
+        return True
 
 
 def register(store: Store, retry: Retry, queues: Sequence[Registered], consumer: str, name: str) -> None:

@@ -256,12 +256,10 @@ def _drop(context: QueueContext, shard: Shard, count: int) -> int:
     while dropped < count:
         held = claim_unseen(context, shard, min(count - dropped, PAGE_MESSAGES))
         settling = SettleRun(context, OVERFLOW).run([piece.select() for piece in held])
-        done = sum(len(selection.positions) for selection in settling.done)
-        if settling.failures:
-            raise settling.failures.error(f"messages of queue {context.name!r} were not dropped")
-        if not done:
+        settling.raise_if_failed()
+        if not settling.done:
             break
-        dropped += done
+        dropped += settling.done_count
     return dropped
 
 

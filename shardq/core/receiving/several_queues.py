@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -73,7 +74,8 @@ class WeightedOrder:
 
     This is start-time fair queueing (Goyal, Vin and Cheng, 1996). Each queue has a moment up to which it has had its
     share. Received messages move that on, the further the smaller the weight, and the queue with the earliest moment
-    is next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing.
+    is next. A queue that was empty begins at the present moment: it saves up nothing, and owes nothing. Threads may
+    share it.
 
     >>> order = WeightedOrder({"a": 3, "b": 1})
     >>> taken = ""
@@ -89,21 +91,25 @@ class WeightedOrder:
         self._given = self._weights = dict(weights)
         self._until = dict.fromkeys(weights, 0.0)
         self._present = 0.0
+        self._lock = threading.Lock()
 
     def order(self) -> Sequence[str]:
         """Return the queues, the one with the earliest moment first."""
-        return sorted(self._until, key=lambda queue: (self._begin(queue), self._until[queue]))
+        with self._lock:
+            return sorted(self._until, key=lambda queue: (self._begin(queue), self._until[queue]))
 
     def took(self, queue: str, messages: int) -> None:
         """Move the queue's moment on."""
-        if queue in self._until:  # else it has left since
-            self._present = self._begin(queue)
-            self._until[queue] = self._present + messages / self._weights[queue]
+        with self._lock:
+            if queue in self._until:  # else it has left since
+                self._present = self._begin(queue)
+                self._until[queue] = self._present + messages / self._weights[queue]
 
     def follow(self, queues: Mapping[str, str]) -> None:
         """Take over the queues, each with the weight that its name or pattern was given. New ones begin now."""
-        self._weights = {name: self._given[text] for name, text in queues.items()}
-        self._until = {name: self._until.get(name, 0.0) for name in queues}
+        with self._lock:
+            self._weights = {name: self._given[text] for name, text in queues.items()}
+            self._until = {name: self._until.get(name, 0.0) for name in queues}
 
     def _begin(self, queue: str) -> float:
         return max(self._present, self._until[queue])

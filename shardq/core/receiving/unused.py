@@ -91,9 +91,7 @@ def sweep_beside(context: QueueContext) -> None:
 
 
 def delete_unused(
-    of: Callable[[str], QueueContext],
-    names: Sequence[str],
-    forget: Callable[[str], None] = lambda _: None,
+    of: Callable[[str], QueueContext], names: Sequence[str], forget: Callable[[str], None] = lambda _: None
 ) -> tuple[str, ...]:
     """Delete those of the queues that have expired; returns their names. Each is forgotten when it is deleted."""
     deleted: list[str] = []

@@ -20,12 +20,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, prepare_options, size_of
-from shardq.core.sending.storing import (
-    Written,
-    plan_sends,
-    store_sends,
-    tell_stored,
-)
+from shardq.core.sending.storing import Written, plan_sends, store_sends, tell_stored
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
 from shardq.hooks import stamped
 from shardq.storage.abilities import TransactionEnded

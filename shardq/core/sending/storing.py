@@ -29,15 +29,7 @@ from shardq.core.sending.unique_sends import UniqueSend
 from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
 from shardq.storage.bundle_id import made_at
 
-__all__ = [
-    "Written",
-    "joined_sends",
-    "plan_sends",
-    "send_alone",
-    "send_once",
-    "store_sends",
-    "tell_stored",
-]
+__all__ = ["Written", "joined_sends", "plan_sends", "send_alone", "send_once", "store_sends", "tell_stored"]
 
 _ITEM, _UNIQUE_KEY = attrgetter("item"), attrgetter("unique_key")
 

@@ -18,14 +18,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import Holder, Owner, UniqueKeys
 from shardq.core.sending.appending import SEND, AppendPolicy, append, check_age
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
-from shardq.errors import (
-    Closed,
-    OutcomeUnknown,
-    QueueNotFound,
-    ShardqError,
-    StoreUnavailable,
-    UniqueKeyTaken,
-)
+from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable, UniqueKeyTaken
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import EntryState
 
@@ -108,7 +101,7 @@ class UniqueSend:
                 return
             if self._is_awaited(owner.entry, until):
                 time.sleep(_PAUSE)
-                entry = self._keys.look(key)
+                entry = self._keys.read(key)
                 continue
             coming = Holder(owner.id, _id(planned))
             entry = self._keys.exchange(key, owner.entry, coming)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from shardq.base.outgoing_message import Headers, group_of, lane_of, stored_group
-from shardq.base.shard import MAX_NAME_LENGTH
+from shardq.base.shard import DEAD_LETTER_SUFFIX, MAX_NAME_LENGTH
 from shardq.base.texts import kind_of, shown
 from shardq.base.unreadable import UNREADABLE
 from shardq.core.context.queue_context import QueueContext
@@ -20,7 +20,6 @@ from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
 
 __all__ = [
-    "DEAD_LETTER_SUFFIX",
     "EXHAUSTED",
     "EXPIRED",
     "LONGEST_REASON",
@@ -42,7 +41,6 @@ __all__ = [
     "original_headers",
 ]
 
-DEAD_LETTER_SUFFIX = ".dead"
 EXHAUSTED = "delivered too often"
 EXPIRED = "expired"
 

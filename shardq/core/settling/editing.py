@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.receipt import MessageId
 from shardq.codec import BYTES, Codec
-from shardq.core.browsing import find_slice
+from shardq.core.browsing import find_slice, held_stored, read_properties
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import REPLACE, admit
 from shardq.core.sending.planned_bundles import sizes
@@ -22,7 +22,7 @@ from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotP
 from shardq.held import HeldSlice, Selection
 from shardq.storage.bundle_data import read_keys
 from shardq.storage.pending import PENDING
-from shardq.storage.requests import ClaimedSlice, EntryState, StoredSlice
+from shardq.storage.requests import EntryState, StoredSlice
 
 __all__ = ["EditArguments", "edit"]
 
@@ -69,16 +69,14 @@ def edit(
         (options.headers or {}) if "headers" in given else None,
         options.priority if "priority" in given else None,
     )
-    piece = find_slice(context, identity)
-    held = _held(identity, piece)
-    now = context.store.now()
-    keeps_due = not given.keys() & {"due", "delay"}
-    assert piece is not None
-    move = _Edited(context, changes, held, piece.due if keeps_due else options.moment(now))
+    held = _pending(context, identity)
+    sets_due = given.keys() & {"due", "delay"}
+    due = options.moment(context.store.now()) if sets_due else held.lease_until
+    move = _Edited(context, changes, held, due)
     selection = Selection(held, [identity.position - held.first])
     admit(context, REPLACE, max(sizes(move.changed(selection))))
     # As before a delivery: a repeated send or move that finds a key unconfirmed would store the message again.
-    if entries := list(entries_of(held, read_keys(piece.bundle.data))):
+    if entries := list(entries_of(held, read_keys(held.bundle.data))):
         context.retry(context.store.confirm_keys, context.name, entries)
     try:
         SettleEngine(context, BYTES, by_receipt=True).move([selection], move)
@@ -89,19 +87,20 @@ def edit(
     return move.id
 
 
-def _held(identity: MessageId, piece: StoredSlice | None) -> HeldSlice:
-    """Return the slice of a pending message, as if it was held. Raises MessageNotPending or InvalidMessage."""
+def _pending(context: QueueContext, identity: MessageId) -> HeldSlice:
+    """Return the slice of a pending message, as if it was held until it is due.
+
+    Raises MessageNotPending or InvalidMessage.
+    """
+    piece = find_slice(context, identity)
     if piece is None:
         raise MessageNotPending(f"message {identity} is not stored: it was acked, removed or moved")
-    why = _why_not_pending(piece)
-    if why:
+    if why := _why_not_pending(piece):
         raise MessageNotPending(f"message {identity} {why}")
-    claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)
-    held = HeldSlice(identity.shard, claimed, PENDING, piece.due)
+    held = held_stored(identity.shard, piece, PENDING)
     if held.damage is not None:
         raise InvalidMessage(f"message {identity} is damaged in the store: {held.damage}") from held.damage
-    held.unique_key, held.large = held.messages.unique_key, held.messages.large
-    return held
+    return read_properties(held)
 
 
 def _why_not_pending(piece: StoredSlice) -> str:

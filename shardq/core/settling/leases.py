@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from shardq.base.clock import seconds
 from shardq.base.shard import Shard
-from shardq.base.waits import Flag
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.core.browsing import held_stored, slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
@@ -51,8 +51,7 @@ def shorten_leases(
     ]
     messages = 0
     for lease, group in groupby(sorted(chosen, key=lambda each: each[0]), key=lambda each: each[0]):
-        settling = SettleRun(context, EXTEND, duration=lease).run([each for _, each in group])
-        messages += sum(len(each.positions) for each in settling.done)
+        messages += SettleRun(context, EXTEND, duration=lease).run([each for _, each in group]).done_count
     if messages:
         _log.warning(
             "the clock was ahead: %d leases of queue %s that were begun then end within %g seconds now",
@@ -91,6 +90,8 @@ class LeaseKeeper:
 
     A shard that fails is tried after all others from then on, and repeated for a tenth of a lease at most.
 
+    The thread ends when there has been nothing to extend for a third of a lease, and another one begins when there is.
+
     ``lease`` is for how long messages are held now, in microseconds. It follows the settings of their queue.
     """
 
@@ -99,15 +100,31 @@ class LeaseKeeper:
         self._paced_by = lease()
         self._lock = threading.Lock()
         self._held: WeakKeyDictionary[HeldSlice, frozenset[int]] = WeakKeyDictionary()  # abandoned positions
-        self._stopped = Flag()
+        self._stopped = False
         self._woken = Flag()  # before its time, to end or as leases are shorter by now
-        self._thread = threading.Thread(target=self._run, name="shardq-lease-keeper", daemon=True)
-        self._thread.start()
+        self._thread = BackgroundThread("shardq-lease-keeper")
+
+    @property
+    def is_idle(self) -> bool:
+        """True when there is nothing to extend."""
+        return not self._held
 
     def keep(self, held: Iterable[HeldSlice]) -> None:
         """Extend these from now on, until they are settled or abandoned."""
+        self.add(held)
+        self.begin()
+
+    def add(self, held: Iterable[HeldSlice]) -> None:
+        """Extend these from the next :meth:`begin` on."""
         with self._lock:
             self._held.update(dict.fromkeys(held, frozenset()))
+
+    def begin(self) -> None:
+        """Start the thread, unless it runs or there is nothing to extend. Where none can start, the next call tries."""
+        with self._lock:
+            new = None if self.is_idle or self._stopped else self._thread.prepare(self._run)
+        if new is not None and not self._thread.begin(new):
+            _log.warning("leases are not extended, as no thread can be started: end other threads")
         if self._lease() < self._paced_by:
             self._woken.set()
 
@@ -124,18 +141,26 @@ class LeaseKeeper:
 
     def stop(self) -> None:
         """Extend nothing more."""
-        self._stopped.set()
+        with self._lock:
+            self._stopped = True
         self._woken.set()
         self._thread.join()
 
     def _run(self) -> None:
         began = time.monotonic()
-        while not self._stopped.is_set():
+        while self._has_work():
             self._paced_by = self._lease()
             if not self._woken.wait(max(0.0, began + seconds(self._paced_by) / 3 - time.monotonic())):
                 began = time.monotonic()
                 self.extend()
             self._woken.clear()
+
+    def _has_work(self) -> bool:
+        """Return whether the thread continues; else another one can begin."""
+        with self._lock:
+            if self.is_idle or self._stopped:
+                self._thread.forget()
+            return self._thread.is_current
 
     def extend(self) -> None:
         """Extend them all once; refers to none of them afterwards."""
@@ -151,29 +176,38 @@ class LeaseKeeper:
                 for piece, left in self._held.items()
             ]
         try:
-            with self._retry.within(seconds(lease) / 10), self._retry.unless(self._stopped.is_set):
+            with self._retry.within(seconds(lease) / 10), self._retry.unless(lambda: self._stopped):
                 self._engine.keep([selection for selection in selections if selection.positions], lease)
         except Closed:  # the client is, so nobody can settle them any more
-            self._stopped.set()
+            self._stopped = True
         except ShardqError as error:
-            if not self._stopped.is_set():
+            if not self._stopped:
                 _log.warning("some leases were not extended, trying again: %s", error)
 
 
 class LeaseKeepers:
-    """A lease keeper for each queue that something was received from. ``make`` makes that of a queue."""
+    """A lease keeper for each queue of which messages are held. ``make`` makes that of a queue."""
 
     def __init__(self, make: Callable[[str], LeaseKeeper]) -> None:
         self._make = make
-        self._keepers: dict[str, LeaseKeeper] = {}
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._keepers: Mapping[str, LeaseKeeper] = {}
 
     def keep(self, held: Sequence[HeldSlice]) -> None:
-        """Extend these, which are of one queue, until they are settled or abandoned."""
-        if held:
-            queue = held[0].shard.queue
+        """Extend these, which are of one queue, until they are settled or abandoned. Nothing after :meth:`stop`."""
+        if not held:
+            return
+        queue = held[0].shard.queue
+        with self._lock:
+            if self._stopped:
+                return
             if queue not in self._keepers:
-                self._keepers[queue] = self._make(queue)
-            self._keepers[queue].keep(held)
+                busy = {name: keeper for name, keeper in self._keepers.items() if not keeper.is_idle}
+                self._keepers = {**busy, queue: self._make(queue)}
+            keeper = self._keepers[queue]
+            keeper.add(held)
+        keeper.begin()
 
     def leave(self, held: Sequence[HeldSlice]) -> None:
         """Stop extending these, which are of one queue."""
@@ -187,5 +221,7 @@ class LeaseKeepers:
 
     def stop(self) -> None:
         """Extend nothing more."""
+        with self._lock:
+            self._stopped = True
         for keeper in self._keepers.values():
             keeper.stop()

@@ -38,16 +38,7 @@ from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id, repeatable_bundle_id
 from shardq.storage.requests import Fenced
 
-__all__ = [
-    "BackToSource",
-    "Changes",
-    "DeadLetters",
-    "Move",
-    "ToQueue",
-    "Unblock",
-    "WithBody",
-    "unmarked",
-]
+__all__ = ["BackToSource", "Changes", "DeadLetters", "Move", "ToQueue", "Unblock", "WithBody", "unmarked"]
 
 
 _PREFIX = "shardq-unblocked:"

@@ -29,9 +29,7 @@ class SettleOperation(msgspec.Struct, frozen=True):
     starts: bool = False  # a delivery is counted
     blocks: bool = False  # they block their groups, under no lease
     uncounted: bool = False  # the delivery is not counted
-    policy: AppendPolicy | None = (
-        None  # under which they enter the queue that they are moved to; None: no move
-    )
+    policy: AppendPolicy | None = None  # under which they enter the queue that they move to; None: no move
     in_place: bool = False  # what it moves keeps its place in its group
     repeatable: bool = False  # it may be done again to messages of that state
     gone_is_done: bool = False  # a message that is gone before its lease ended counts as done

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from shardq.base.receipt import Receipt
 from shardq.base.texts import kind_of, shown
 from shardq.codec import BYTES, Codec
-from shardq.core.browsing import find_slice
+from shardq.core.browsing import find_slice, held_stored
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
 from shardq.core.settling.engine import SettleEngine
 from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost, ShardqError
 from shardq.held import HeldSlice, Selection, held_unseen
-from shardq.storage.requests import ClaimedSlice, EntryState, Span
+from shardq.storage.requests import EntryState, Span
 
 __all__ = ["ack_receipts", "check_results", "dead_letter_receipts", "extend_receipts", "release_receipts"]
 
@@ -133,8 +133,7 @@ def _stored(context: QueueContext, receipt: Receipt) -> _Found:
     found = find_slice(context, place)
     if found is None:
         return _Found(receipt, Selection(_unseen(receipt), [0]), may_be_held=False)
-    claimed = ClaimedSlice(found.bundle, place.position, 1, found.deliveries)
-    held = HeldSlice(place.shard, claimed, receipt.token, found.due)
+    held = held_stored(place.shard, found, receipt.token).part(place.position - found.first, 1)
     mine = found.token in (None, receipt.token) and found.state is not EntryState.PROCESSED
     return _Found(receipt, Selection(held, [0]), may_be_held=mine)
 

@@ -22,25 +22,9 @@ from shardq.core.settling.operations import GIVE_BACK, SettleOperation
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.storage.abilities import Settle
-from shardq.storage.requests import (
-    Acknowledge,
-    Append,
-    EntryState,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    Span,
-)
+from shardq.storage.requests import Acknowledge, Append, EntryState, Extend, Fenced, Forward, Release, Span
 
-__all__ = [
-    "SettleRun",
-    "by_shard",
-    "release_selected",
-    "release_uncounted",
-    "settle",
-    "spans_of",
-]
+__all__ = ["SettleRun", "by_shard", "release_selected", "release_uncounted", "settle", "spans_of"]
 
 _POSITIONS, _COUNT, _SPAN = attrgetter("positions"), attrgetter("held.count"), attrgetter("held.span")
 
@@ -210,6 +194,18 @@ class SettleRun(msgspec.Struct, eq=False):
         self.failed += other.failed
         self.failures.take_over(other.failures)
 
+    def raise_if_failed(self) -> None:
+        """Raise the errors of the shards that failed."""
+        if self.failures:
+            raise self.failures.error(
+                f"messages of queue {self.context.name!r} were not {self.operation.name}"
+            )
+
+    @property
+    def done_count(self) -> int:
+        """How many messages are done."""
+        return sum(len(selection.positions) for selection in self.done)
+
     @property
     def lost_count(self) -> int:
         """How many messages are lost."""
@@ -224,9 +220,7 @@ class SettleRun(msgspec.Struct, eq=False):
         lost = {grant for grant in grants if not grant.hold(self.duration)}
         uncovered = [selection for selection in selections if selection.held.grant in lost]
         if uncovered and self.operation.starts:
-            given = SettleRun(self.context, GIVE_BACK).run(uncovered)
-            if given.failures:
-                raise given.failures.error("messages without permits were not released")
+            release_selected(self.context, uncovered)
         self._mark_lost(in_states(uncovered, SettleState.OPEN))
         return [selection for selection in selections if selection.held.grant not in lost]
 
@@ -288,9 +282,7 @@ class SettleRun(msgspec.Struct, eq=False):
         if self.operation.gives_back and selection.held.shard.is_grouped:
             # A message that is lost before its lease expires was released with an earlier one of its group.
             selection = selection.over(self.context.store.now())
-        if (
-            self.operation.blocks
-        ):  # a message that blocks its group already, by whichever attempt, counts as done
+        if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
             return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
         explained = self.operation.unanswered_explains_lost or moved
@@ -343,6 +335,4 @@ def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
 
 def release_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
     """Release some of the messages of slices, as :func:`release_uncounted` does."""
-    settling = SettleRun(context, GIVE_BACK).run(selections)
-    if settling.failures:
-        raise settling.failures.error(f"messages of queue {context.name!r} were not released")
+    SettleRun(context, GIVE_BACK).run(selections).raise_if_failed()

@@ -9,8 +9,8 @@ from shardq.storage.requests import Probe
 __all__ = ["KnownShard", "is_over"]
 
 # All in microseconds by the store's clock.
-FIRST_DEEP_LOOK = 2_000_000  # after the reader came to know a shard
-DEEP_INTERVAL = 30_000_000  # until a shard gets a deep look again, or
+FIRST_DEEP_PROBE = 2_000_000  # after the reader came to know a shard
+DEEP_INTERVAL = 30_000_000  # until a shard gets a deep probe again, or
 DEEP_SHARE = 20  # times as long as the last one took
 FORGET_AFTER = 6_000_000  # after the first probe of it, until an empty shard is removed from the directory
 FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups, since it was last seen to hold anything
@@ -25,11 +25,11 @@ class KnownShard(msgspec.Struct):
     forget_at: int
     deep_from: int
     offered_at: int  # since when this reader sees what the shard offers now
-    deep_after: int = FIRST_DEEP_LOOK  # from then on until the next deep look
+    deep_after: int = FIRST_DEEP_PROBE  # from then on until the next deep probe
     deep_alone: bool = False  # the last one failed: in a separate request the next time
     avoid_until: int = 0
     stale: bool = False  # something was done in the shard since it was seen
-    glanced: bool = False  # something may lie ahead that a full look would show
+    glanced: bool = False  # something may lie ahead that a full probe would show
 
     @classmethod
     def first(cls, probe: Probe, now: int) -> KnownShard:
@@ -37,12 +37,12 @@ class KnownShard(msgspec.Struct):
         return cls(probe, now, now + _forget_after(probe), now, now)
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over the result of a full look."""
+        """Take over the result of a full probe."""
         self._see(probe, now)
         self.seen_at, self.stale, self.glanced = now, False, False
 
     def notice(self, probe: Probe, now: int) -> None:
-        """Take over the result of a glance. It knows nothing of later messages, so a full look has to come soon."""
+        """Take over the result of a glance. It knows nothing of later messages, so a full probe has to come soon."""
         ahead = [due for due in (probe.next_due, self.probe.next_due) if due is not None]
         self._see(Probe(probe.shard, probe.priority, probe.due, min(ahead, default=None)), now)
         self.glanced = True
@@ -74,16 +74,16 @@ class KnownShard(msgspec.Struct):
         return self.probe.next_due is not None and self.probe.next_due <= now
 
     def has_rested(self, now: int, rest: int) -> bool:
-        """Return whether the last full look is ``rest`` microseconds ago."""
+        """Return whether the last full probe is ``rest`` microseconds ago."""
         return is_over(self.seen_at, rest, now)
 
     def is_deep_due(self, now: int, *, ahead: int) -> bool:
-        """Return whether its next deep look comes within a time. The first one is not made early."""
-        early = ahead if self.deep_after > FIRST_DEEP_LOOK else 0
+        """Return whether its next deep probe comes within a time. The first one is not made early."""
+        early = ahead if self.deep_after > FIRST_DEEP_PROBE else 0
         return is_over(self.deep_from, self.deep_after - early, now)
 
-    def looked_deep(self, now: int, took: int, *, seen: bool) -> None:
-        """Note a deep look, how long it took, and whether the shard was seen by it."""
+    def probed_deep(self, now: int, took: int, *, seen: bool) -> None:
+        """Note a deep probe, how long it took, and whether the shard was seen by it."""
         self.deep_from, self.deep_after = now, max(DEEP_INTERVAL, DEEP_SHARE * took)
         self.deep_alone = not seen
 

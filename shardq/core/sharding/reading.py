@@ -4,7 +4,7 @@ A reader remembers what it has seen of the queue's shards. A survey brings that 
 
 - The shards that are being written now get a glance, all in one request. If the queue has messages of groups, their
   shards are always among them.
-- A shard gets a full look when something changed there, when its next due time has come, and every few seconds.
+- A shard gets a full probe when something changed there, when its next due time has come, and every few seconds.
 - Older shards that still hold something are listed in the shard directory.
 
 Then the reader chooses among the shards that have something due. Its own shards come first, then those whose owner
@@ -15,8 +15,8 @@ than every 100 milliseconds, as a signal wakes every idle reader.
 After a signal the reader claims without a survey, if the last two claims got messages of one shard of this reader:
 there first. The next survey finds the other messages.
 
-A hint that makes looks cheap may hide a message. So some reads of the reader's own shards are deep: they use no hint
-(docs/design/sharding.md). A survey with a deep look does not read the directory, and so costs no more requests.
+A hint that makes probes cheap may hide a message. So some reads of the reader's own shards are deep: they use no hint
+(docs/design/sharding.md). A survey with a deep probe does not read the directory, and so costs no more requests.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard, group_shards
 from shardq.core.sharding.known_shard import KnownShard, is_over
 from shardq.core.sharding.ownership import Ownership
-from shardq.core.sharding.surveying import Looks, Probing, survey
+from shardq.core.sharding.surveying import Probes, Probing, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.requests import Bundle, Probe
 from shardq.storage.store import Store
@@ -40,17 +40,17 @@ __all__ = ["ShardReader"]
 # All in microseconds by the store's clock.
 CURRENT_GRACE = 2_000_000  # a time shard still counts as being written for so long after its window
 STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long before it is taken
-NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where looks take long,
-NEXT_LOOKS = 3  # for this number of looks, in which its owner can claim it
-REST = 2_000_000  # until a shard gets a full look again without a reason
+NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where probes take long,
+NEXT_PROBES = 3  # for this number of probes, in which its owner can claim it
+REST = 2_000_000  # until a shard gets a full probe again without a reason
 DEEP_TOGETHER = (
-    5_000_000  # deep looks that are due before an idle reader's next survey go in the same request
+    5_000_000  # deep probes that are due before the next survey of an idle reader go with this one
 )
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: registering tells it every five seconds
 FORGET_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
-POLLED_REST = 1_000_000  # where queues are polled, for each consumer: of ten, one looks every second
+POLLED_REST = 1_000_000  # where queues are polled, for each consumer: of ten, one probes every second
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
 
 
@@ -164,7 +164,7 @@ class ShardReader:
     def look_at_failing(self) -> None:
         """Probe the shards that failed now, each alone, and take their messages and others' for candidates."""
         now = self._store.now()
-        for probe in self._probing.look_alone(list(self._probing.errors(self._shards))):
+        for probe in self._probing.probe_alone(list(self._probing.errors(self._shards))):
             self.learn(probe, now)
         self._choose(now, thorough=True)
 
@@ -181,7 +181,7 @@ class ShardReader:
         """
         survey({self: layout}, self._probing, self._store.now(), self._timer, thorough=thorough)
 
-    def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
+    def probes(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Probes:
         """Find out which shards there are, and which of them need a probe besides those that were seen."""
         self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
         if thorough or (not seen and is_over(self._directory_at, self._until_listed, now)):
@@ -195,11 +195,11 @@ class ShardReader:
         full = {shard for shard in unseen if thorough or self._needs_look(shard, now, rest)}
         if any(self._has_rested(shard, now, rest) for shard in full):  # all together: each costs a request
             full |= self._current.difference(seen)
-        return Looks(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
+        return Probes(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
 
-    def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
-        """Choose candidates. A probe took ``look_took`` seconds."""
-        self._patience = max(NEXT_AFTER, round(NEXT_LOOKS * 1_000_000 * look_took))
+    def surveyed(self, now: int, probe_took: float, *, thorough: bool) -> None:
+        """Choose candidates. A probe took ``probe_took`` seconds."""
+        self._patience = max(NEXT_AFTER, round(NEXT_PROBES * 1_000_000 * probe_took))
         self._known = {shard: self._known[shard] for shard in self._shards if shard in self._known}
         self._choose(now, thorough)
         self._forget(self._current, now)
@@ -231,7 +231,7 @@ class ShardReader:
 
     @property
     def _rest(self) -> int:
-        """Until a shard gets a full look again without a reason."""
+        """Until a shard gets a full probe again without a reason."""
         shared = max(REST * self._polled // 5, POLLED_REST * self.consumers) if self._polled else 0
         return max(self._eased(REST), min(shared, LONGEST_REST))
 
@@ -240,7 +240,7 @@ class ShardReader:
         """Until the directory is read again."""
         return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._polled else 0)
 
-    def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
+    def deep_probes(self, now: int) -> Sequence[Sequence[Shard]]:
         """Return the shards to probe without hints: those that may share a request, then the others one by one."""
         due = [shard for shard in self._shards if self._is_deep_due(shard, now, ahead=0)]
         if not due:
@@ -250,13 +250,13 @@ class ShardReader:
         together = [shard for shard in due if not self._known[shard].deep_alone]
         return together, *([shard] for shard in due if self._known[shard].deep_alone)
 
-    def looked_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
-        """Note when these were looked at without hints, how long it took in microseconds, and which were seen."""
+    def probed_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
+        """Note when these were probed without hints, how long it took in microseconds, and which were seen."""
         for shard in shards:
-            self._known[shard].looked_deep(now, took, seen=shard in seen)
+            self._known[shard].probed_deep(now, took, seen=shard in seen)
 
     def _is_deep_due(self, shard: Shard, now: int, *, ahead: int) -> bool:
-        """Return whether an own shard's next deep look comes within a time; the first of a shard is not made early."""
+        """Return whether an own shard's next deep probe comes within a time; the first of a shard is not made early."""
         known = self._known.get(shard)
         if known is None or not known.is_deep_due(now, ahead=ahead):
             return False
@@ -282,7 +282,7 @@ class ShardReader:
         return known is not None and known.has_rested(now, rest)
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over the result of a full look."""
+        """Take over the result of a full probe."""
         known = self._known.get(probe.shard)
         if known is None:
             self._known[probe.shard] = KnownShard.first(probe, now)
@@ -292,7 +292,7 @@ class ShardReader:
     def notice(self, probe: Probe, now: int) -> None:
         """Take over the result of a glance."""
         known = self._known.get(probe.shard)
-        if known is not None:  # else it was looked at in full for the first time, and that failed
+        if known is not None:  # else it was probed in full for the first time, and that failed
             known.notice(probe, now)
 
     def _choose(self, now: int, thorough: bool) -> None:

@@ -16,7 +16,7 @@ from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnava
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 
-__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Looks", "Probing", "Surveyed", "in_groups", "survey"]
+__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Probes", "Probing", "Surveyed", "in_groups", "survey"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -25,9 +25,7 @@ _log = logging.getLogger(__name__)
 
 FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
 LONGEST_PAUSE = 30.0
-GIVE_UP_AFTER = (
-    12  # failed requests without a successful one: the whole store is unreachable, not only some shards
-)
+GIVE_UP_AFTER = 12  # requests that fail without one that succeeds: the whole store is unreachable
 
 
 class _Failing(msgspec.Struct):
@@ -44,7 +42,7 @@ class _Failing(msgspec.Struct):
 class Probing:
     """Probes shards together; where that fails, in halves, until those that fail are known.
 
-    They are left out for some seconds and looked at alone then.
+    They are left out for some seconds and probed alone then.
     """
 
     def __init__(self, store: Store, timer: Callable[[], float]) -> None:
@@ -52,24 +50,24 @@ class Probing:
         self.failing: dict[Shard, _Failing] = {}
         """Shards that failed, until something was claimed in them."""
 
-    def look(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
+    def probe(self, shards: Iterable[Shard], *, glance: bool = False) -> list[Probe]:
         """Probe all shards that can be read. Those that failed are probed again when their pause has ended."""
         known = list(shards)
         found, failed = self._ask([shard for shard in known if not self.is_failing(shard)], glance=glance)
         for shard, error in failed:
             self.fail(shard, error)
-        return found + self.look_alone(
+        return found + self.probe_alone(
             shard for shard in known if self.is_failing(shard) and self.pause_left(shard) <= 0
         )
 
-    def look_deep(self, shards: Sequence[Shard]) -> list[Probe]:
-        """Probe without hints. A shard that cannot be read so is left out; an ordinary look may still succeed."""
+    def probe_deep(self, shards: Sequence[Shard]) -> list[Probe]:
+        """Probe without hints. A shard that cannot be read so is left out; an ordinary probe may still succeed."""
         found, failed = self._ask(shards, deep=True)
         for shard, error in failed:
             _log.warning("what hints hide in shard %s was not looked for: %s", shard, error)
         return found
 
-    def look_alone(self, shards: Iterable[Shard]) -> list[Probe]:
+    def probe_alone(self, shards: Iterable[Shard]) -> list[Probe]:
         """Probe shards that failed before, each in a separate request."""
         found = []
         for shard in shards:
@@ -153,7 +151,7 @@ def in_groups(
     return found, failed
 
 
-class Looks(msgspec.Struct, frozen=True):
+class Probes(msgspec.Struct, frozen=True):
     """The shards of a queue that need a probe."""
 
     full: list[Shard]
@@ -168,28 +166,28 @@ class Surveyed(Protocol):
         """The queue's name."""
         ...
 
-    def deep_looks(self, now: int) -> Sequence[Sequence[Shard]]:
+    def deep_probes(self, now: int) -> Sequence[Sequence[Shard]]:
         """Return the shards to probe without hints: those that may share a request, then the others one by one."""
         ...
 
-    def looks(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Looks:
+    def probes(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Probes:
         """Find out which shards there are, and which of them need a probe besides those that were seen."""
         ...
 
     def learn(self, probe: Probe, now: int) -> None:
-        """Take over the result of a full look."""
+        """Take over the result of a full probe."""
         ...
 
     def notice(self, probe: Probe, now: int) -> None:
         """Take over the result of a glance."""
         ...
 
-    def looked_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
-        """Note when these were looked at without hints, how long it took in microseconds, and which were seen."""
+    def probed_deep(self, shards: Sequence[Shard], seen: set[Shard], now: int, took: int) -> None:
+        """Note when these were probed without hints, how long it took in microseconds, and which were seen."""
         ...
 
-    def surveyed(self, now: int, look_took: float, *, thorough: bool) -> None:
-        """Choose candidates. A probe took ``look_took`` seconds."""
+    def surveyed(self, now: int, probe_took: float, *, thorough: bool) -> None:
+        """Choose candidates. A probe took ``probe_took`` seconds."""
         ...
 
 
@@ -201,53 +199,53 @@ def survey(
     *,
     thorough: bool,
 ) -> dict[str, ShardqError]:
-    """Probe the shards that may have messages, those of all queues in one request for each kind of look.
+    """Probe the shards that may have messages, those of all queues in one request for each kind of probe.
 
     Returns the errors of the queues whose shards could not be listed. If that are all, the first one is raised.
     """
     by_queue = {each.queue: each for each in queues}
-    seen = _look_deep(by_queue, probing, now, timer)
+    seen = _probe_deep(by_queue, probing, now, timer)
     errors: dict[str, ShardqError] = {}
-    looks: dict[Surveyed, Looks] = {}
+    probes: dict[Surveyed, Probes] = {}
     for each, layout in queues.items():
         own = {shard for shard in seen if shard.queue == each.queue}
         try:
-            looks[each] = each.looks(layout, now, seen=own, thorough=thorough)
+            probes[each] = each.probes(layout, now, seen=own, thorough=thorough)
         except (StoreUnavailable, OutcomeUnknown, QueueNotFound) as error:
             errors[each.queue] = error
-    if not looks and errors:
+    if not probes and errors:
         raise next(iter(errors.values()))
-    full = [shard for each in looks.values() for shard in each.full]
-    glances = [shard for each in looks.values() for shard in each.glances]
+    full = [shard for each in probes.values() for shard in each.full]
+    glances = [shard for each in probes.values() for shard in each.glances]
     began = timer()
-    for probe in probing.look(full) if full else ():
+    for probe in probing.probe(full) if full else ():
         by_queue[probe.shard.queue].learn(probe, now)
-    for probe in probing.look(glances, glance=True) if glances else ():
+    for probe in probing.probe(glances, glance=True) if glances else ():
         by_queue[probe.shard.queue].notice(probe, now)
-    look_took = (timer() - began) / max(1, bool(full) + bool(glances))
-    for each in looks:
-        each.surveyed(now, look_took, thorough=thorough)
+    probe_took = (timer() - began) / max(1, bool(full) + bool(glances))
+    for each in probes:
+        each.surveyed(now, probe_took, thorough=thorough)
     return errors
 
 
-def _look_deep(
+def _probe_deep(
     by_queue: Mapping[str, Surveyed], probing: Probing, now: int, timer: Callable[[], float]
 ) -> set[Shard]:
     """Probe without hints the shards that are due for it, as many as possible in one request.
 
     Returns those that were seen.
     """
-    groups = [each.deep_looks(now) for each in by_queue.values()]
+    groups = [each.deep_probes(now) for each in by_queue.values()]
     together = [shard for group in groups for shard in (group[0] if group else ())]
     alone = [shards for group in groups for shards in group[1:]]
     seen: set[Shard] = set()
     for shards in (together, *alone):
         if shards:
-            seen |= _look_deep_at(shards, by_queue, probing, now, timer)
+            seen |= _probe_deep_at(shards, by_queue, probing, now, timer)
     return seen
 
 
-def _look_deep_at(
+def _probe_deep_at(
     shards: Sequence[Shard],
     by_queue: Mapping[str, Surveyed],
     probing: Probing,
@@ -256,12 +254,12 @@ def _look_deep_at(
 ) -> set[Shard]:
     began = timer()
     seen: set[Shard] = set()
-    for probe in probing.look_deep(shards):
+    for probe in probing.probe_deep(shards):
         by_queue[probe.shard.queue].learn(probe, now)
         seen.add(probe.shard)
     took = round(max(0.0, timer() - began) * 1_000_000)
     for queue, own in _by_queue(shards).items():
-        by_queue[queue].looked_deep(own, seen, now, took)
+        by_queue[queue].probed_deep(own, seen, now, took)
     return seen
 
 

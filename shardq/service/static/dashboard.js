@@ -31,7 +31,9 @@ async function readAgain() {
   const focused = document.activeElement && find("#live").contains(document.activeElement) ? pathTo(document.activeElement) : null;
   const failed = find("#live .problem") !== null;
   try {
-    await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", swap: "outerHTML" });
+    const actions = find("#actions");  // they stay while somebody uses them
+    const selectOOB = actions && !actions.contains(document.activeElement) && !actions.querySelector("details[open]") ? "#actions" : undefined;
+    await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", selectOOB, swap: "outerHTML" });
     if (failed && !find("#live .problem")) location.reload();  // its title and forms come back, too
     if (focused) refocus(focused);
   } finally {
@@ -54,13 +56,30 @@ function refocus(path) {
   element?.focus({ preventScroll: true });
 }
 
+// Reading costs the store at most a hundredth of the time. Pages that show the same leave out the same ticks, so that
+// the service reads once for all of them.
+function ticksBetween(seconds) {
+  const took = Number(find("#live").dataset.took);
+  return 2 ** Math.max(0, Math.ceil(Math.log2(100 * took / seconds)));
+}
+
 function follow() {
   const wanted = document.body.dataset.follows === "on" && !paused && !document.hidden && !find("form.login");
   if (wanted && stream === null) {
     stream = new EventSource(`${root}/events`);
-    stream.addEventListener("tick", readAgain);
+    stream.addEventListener("tick", (event) => {
+      const { number, seconds } = JSON.parse(event.data);
+      const ticks = ticksBetween(seconds);
+      say(ticks > 1 ? `live, every ${ticks * seconds} s` : "live");
+      if (number % ticks === 0) readAgain();
+    });
     stream.addEventListener("open", () => say("live"));
-    stream.addEventListener("error", () => say("not connected"));
+    stream.addEventListener("error", () => {
+      say("not connected");
+      if (stream?.readyState !== EventSource.CLOSED) return;  // else the browser tries again on its own
+      stream = null;
+      setTimeout(follow, 10_000);
+    });
   } else if (!wanted && stream !== null) {
     stream.close();
     stream = null;
@@ -85,6 +104,11 @@ document.addEventListener("visibilitychange", () => {
 });
 addEventListener("pagehide", () => { stream?.close(); stream = null; });
 addEventListener("pageshow", follow);
+
+// The address of a page names the filters that are set, and no others.
+document.addEventListener("htmx:configRequest", (event) => {
+  for (const [name, value] of [...event.detail.formData]) if (value === "") event.detail.formData.delete(name);
+});
 
 // -- relative times go on while a page is paused ---------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ import msgspec
 
 from shardq.base.outgoing_message import group_of
 from shardq.base.shard import Shard
-from shardq.core.browsing import slices, slices_within
+from shardq.core.browsing import ROOM, slices
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import COPY, admit, append
@@ -95,7 +95,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     if decided != f"{cut:016x}":
         raise _conflict(shard, target)
     total, copied = Copied(), 0
-    stored = slices_within(source, Peek(shard, FIRST_PAGE))
+    stored = slices(source, Peek(shard, FIRST_PAGE), ROOM)
     while some := list(islice(stored, APPEND_BUNDLES)):
         copies = []
         for piece in some:
@@ -113,7 +113,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
 def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """Hash the messages of a shard."""
     total = Copied()
-    for piece in slices_within(context, Peek(shard, FIRST_PAGE)):
+    for piece in slices(context, Peek(shard, FIRST_PAGE), ROOM):
         total += _hashed(piece, messages_of(shard, piece))
     return total
 

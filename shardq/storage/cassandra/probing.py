@@ -1,11 +1,11 @@
 """The offers of shards, without a body being read: a few requests for fifty shards together, one for a glance.
 
-A full look reads from the low watermarks of each shard. A glance reads only the ready rows, from where the last full
-look or claim found nothing any more. A full look that finds a shard used up raises its low watermarks, so that the next
-look crosses no tombstones. A deep look ignores all of that, and puts right what is wrong with it.
+A full probe reads from the low watermarks of each shard. A glance reads only the ready rows, from where the last full
+probe or claim found nothing any more. A full probe that finds a shard used up raises its low watermarks, so that the
+next probe crosses no tombstones. A deep probe ignores all of that, and puts right what is wrong with it.
 
-A deep look reads the ready rows and the lease rows of each shard from the beginning. So it crosses everything that was
-consumed since the last clean-up of the storage. While a shard is quiet it takes as many requests as a full look.
+A deep probe reads the ready rows and the lease rows of each shard from the beginning. So it crosses everything that was
+consumed since the last clean-up of the storage. While a shard is quiet it takes as many requests as a full probe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardq.base.shard import Shard
 from shardq.errors import ShardqError
 from shardq.storage.cassandra.changing import Change, lower
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.looks import SOON, Found, Look, ask_delayed, ask_held, ask_ready
+from shardq.storage.cassandra.probe_reads import SOON, Found, ShardProbes, ask_delayed, ask_held, ask_ready
 from shardq.storage.cassandra.read_cursors import ReadCursors, lowered
 from shardq.storage.cassandra.rows import DUE_INDEX, DUE_WATERMARK, Place
 from shardq.storage.cassandra.scanning import FOREVER
@@ -27,7 +27,7 @@ from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.read_cursors import PRIORITIES
 from shardq.storage.requests import Probe
 
-__all__ = ["DeepLook", "probe"]
+__all__ = ["DeepProbe", "probe"]
 
 _AT_ONCE = 50  # shards of one request
 _GLANCED_AT_ONCE = 200  # a glance begins where nothing was found a moment ago, so it crosses little
@@ -50,20 +50,22 @@ def probe(
     """
     size = _GLANCED_AT_ONCE if glance else _AT_ONCE
     chunks = [shards[start : start + size] for start in range(0, len(shards), size)]
-    looks = [
-        DeepLook(session, cursors, chunk, now) if deep else Look(session, cursors, chunk, now, glance=glance)
+    running = [
+        DeepProbe(session, cursors, chunk, now)
+        if deep
+        else ShardProbes(session, cursors, chunk, now, glance=glance)
         for chunk in chunks
     ]
-    for look in looks:
-        look.ask_controls()
-    for look in looks:
-        look.ask()
-    for look in looks:
-        look.collect()
-    return tuple(found for look in looks for found in look.probes())
+    for each in running:
+        each.ask_controls()
+    for each in running:
+        each.ask()
+    for each in running:
+        each.collect()
+    return tuple(found for each in running for found in each.probes())
 
 
-class DeepLook(Look):
+class DeepProbe(ShardProbes):
     """A read that ignores read cursors, low watermarks and the due index, and puts right those that hid messages."""
 
     def ask(self) -> None:
@@ -125,7 +127,7 @@ class DeepLook(Look):
         earliest = min(
             (due for due in moments if due < found.watermarks.watermarks[DUE_WATERMARK]), default=None
         )
-        with suppress(ShardqError):  # the next deep look tries again
+        with suppress(ShardqError):  # the next deep probe tries again
             if hidden or earliest is not None:
                 self._cursors.of(name).begin_anew(lowered(found.watermarks, hidden).places)
                 lower(self._session, self._shards[name], hidden, earliest)

@@ -175,13 +175,7 @@ def _add(change: Change, bundle: Bundle) -> None:
 
 
 def _settle(
-    session: Session,
-    held: Held,
-    shard: Shard,
-    spans: Sequence[Span],
-    step: _Step,
-    *,
-    complete: bool = False,
+    session: Session, held: Held, shard: Shard, spans: Sequence[Span], step: _Step, *, complete: bool = False
 ) -> Fenced:
     """Do the step with the held messages of the spans; return the rest of them.
 

@@ -132,13 +132,7 @@ class WideRow:
         return partial(_control_and_leases, query)
 
     def ready(
-        self,
-        priorities: Sequence[int],
-        start: Place,
-        until: int,
-        *,
-        page: int = _PAGE,
-        bodies: bool = True,
+        self, priorities: Sequence[int], start: Place, until: int, *, page: int = _PAGE, bodies: bool = True
     ) -> Answer:
         """Ask for ready rows from a place until a moment, in order; they are fetched page by page.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from shardq.base.shard import Shard
 from shardq.storage.cassandra import directory, queues, removal
-from shardq.storage.cassandra.looks import ask_history
+from shardq.storage.cassandra.probe_reads import ask_history
 from shardq.storage.cassandra.queues import name_of
 from shardq.storage.cassandra.session import Session
 from shardq.storage.requests import Sweep

@@ -19,16 +19,7 @@ from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import DedupeEntry
 
-__all__ = [
-    "KEYS",
-    "KeyMethods",
-    "confirm",
-    "drop",
-    "exchange",
-    "exchange_within",
-    "expire",
-    "reserve_within",
-]
+__all__ = ["KEYS", "KeyMethods", "confirm", "drop", "exchange", "exchange_within", "expire", "reserve_within"]
 
 KEYS = "shardq.dedupe"
 _DUPLICATE = 11000
@@ -101,12 +92,7 @@ def reserve_within(
 
 def _reservation(queue: str, entry: DedupeEntry, window: int, now: int) -> UpdateOne:
     until = now + window
-    reserved = {
-        MESSAGE: entry.message_id,
-        CONFIRMED: False,
-        UNTIL: until,
-        DELETED_AFTER: _date(until),
-    }
+    reserved = {MESSAGE: entry.message_id, CONFIRMED: False, UNTIL: until, DELETED_AFTER: _date(until)}
     return UpdateOne({"_id": _id(queue, entry.key), UNTIL: {"$lte": now}}, {"$set": reserved}, upsert=True)
 
 
@@ -116,10 +102,7 @@ def _reserved(session: Session, queue: str, keys: Iterable[str]) -> dict[str, tu
         ids = {"$in": [_id(queue, key) for key in keys]}
         found = session.collection(KEYS).find({"_id": ids}, session=session.transaction)
         return {
-            each["_id"][KEY]: (
-                DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]),
-                each[UNTIL],
-            )
+            each["_id"][KEY]: (DedupeEntry(each["_id"][KEY], each[MESSAGE], each[CONFIRMED]), each[UNTIL])
             for each in found
         }
 

@@ -20,13 +20,7 @@ from pymongo.errors import (
     WriteConcernError,
 )
 
-from shardq.errors import (
-    InvalidSetting,
-    MessageTooLarge,
-    OutcomeUnknown,
-    ShardqError,
-    StoreUnavailable,
-)
+from shardq.errors import InvalidSetting, MessageTooLarge, OutcomeUnknown, ShardqError, StoreUnavailable
 
 __all__ = ["DRIVER_ERRORS", "confirmed", "spoils_client", "translate", "write_error"]
 

@@ -32,10 +32,10 @@ from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.slicing import as_stored
 from shardq.storage.mongodb.transactions import transact
 from shardq.storage.pending import pending_in, renamed
-from shardq.storage.requests import Bundle, Fenced, Forward, Span
+from shardq.storage.requests import Acknowledge, Bundle, Fenced, Forward, Span
 from shardq.storage.writing import after_a_write, parts
 
-__all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "sweep_intents", "undo"]
+__all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "spans_of", "sweep_intents", "undo"]
 
 _INTENTS = "shardq.intent"
 _TIME_TO_STAND = 10_000  # milliseconds
@@ -103,7 +103,7 @@ class _Transaction:
         self._groups = []
         fenced = self._finish(transaction)
         if fenced != Fenced():
-            return fenced if pending_in(self._acknowledge) is None else renamed(fenced), False
+            return renamed(self._acknowledge, fenced), False
         self._store(transaction)
         for groups in self._groups:
             groups.write()
@@ -115,7 +115,8 @@ class _Transaction:
             groups.tell(self._client)
 
     def _finish(self, transaction: ClientSession) -> Fenced:
-        spans, shard = self._spans(transaction), self._acknowledge.shard
+        shard = self._acknowledge.shard
+        spans = spans_of(ShardRows(self._client.session, shard, transaction), self._acknowledge, self._now)
         step = kept(self._now) if self._acknowledge.keep else finished
         if not shard.is_grouped:
             rows = ShardRows(self._client.session, shard, transaction)
@@ -129,14 +130,6 @@ class _Transaction:
             group_changes.put_back(groups, spans, self._now)
         return missing
 
-    def _spans(self, transaction: ClientSession) -> tuple[Span, ...]:
-        """Return the spans; one under `PENDING` with the token that its message has, if nobody holds that."""
-        pending = pending_in(self._acknowledge)
-        if pending is None:
-            return self._acknowledge.spans
-        rows = ShardRows(self._client.session, self._acknowledge.shard, transaction)
-        return (as_stored(pending, rows.read([pending.bundle_id]), self._now),)
-
     def _store(self, transaction: ClientSession) -> None:
         bundles, shard = self._append.bundles, self._append.shard
         if not shard.is_grouped:
@@ -148,6 +141,15 @@ class _Transaction:
         groups = self._groups[-1]
         in_place = here and self._request.in_place
         groups.append(bundles, group_changes.places(groups, self._acknowledge.spans) if in_place else ())
+
+
+def spans_of(rows: ShardRows, request: Acknowledge, now: int) -> tuple[Span, ...]:
+    """Return the spans; one under `PENDING` with the token that its message has, if nobody holds that.
+
+    In a transaction nobody else can hold it from then on: the server refuses one of two changes.
+    """
+    pending = pending_in(request)
+    return request.spans if pending is None else (as_stored(pending, rows.read([pending.bundle_id]), now),)
 
 
 def insert_new(rows: ShardRows, bundles: Sequence[Bundle], uuid: Binary, *, any_shape: bool = False) -> None:

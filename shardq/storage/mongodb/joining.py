@@ -11,7 +11,6 @@ dies. Nor is an index made of one that the transaction has used, before it ends.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,29 +20,17 @@ from bson.binary import Binary
 from msgspec.structs import replace
 
 from shardq.base.shard import INTERNAL, Shard
-from shardq.errors import (
-    Closed,
-    QueueNotFound,
-    ShardqError,
-    StoreUnavailable,
-    UnsupportedByStore,
-)
+from shardq.base.waits import BackgroundThread
+from shardq.errors import Closed, QueueNotFound, ShardqError, StoreUnavailable, UnsupportedByStore
 from shardq.storage.abilities import this_thread
 from shardq.storage.keys import KeyChange
-from shardq.storage.mongodb import (
-    dedupe,
-    directory,
-    forwarding,
-    group_changes,
-    peeking,
-    removal,
-    settling,
-)
+from shardq.storage.mongodb import dedupe, directory, forwarding, group_changes, peeking, removal, settling
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
+from shardq.storage.pending import renamed
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -134,7 +121,7 @@ class JoinedStore(WrappedStore):
         self._sent: set[bytes] = set()  # bundles
         self._touched: dict[Shard, int] = {}  # with the first moment at which something is due there
         self._thread = this_thread()
-        self._teller: threading.Thread | None = None
+        self._teller = BackgroundThread("shardq-commit")
 
     def is_of(self, transaction: object) -> bool:
         """Return whether this thread is in the transaction that is under way on this session of the application."""
@@ -176,13 +163,15 @@ class JoinedStore(WrappedStore):
         if request.in_place and request.append.shard.is_grouped:
             raise _refused("a change of a message of a group")
         place = self._enter("forward", request.append.shard)
-        mine = replace(request.acknowledge, shard=self._enter("forward", request.acknowledge.shard))
-        self._client.collections.used.add(mine.shard)
-        missing = settling.not_held(ShardRows(self._session, mine.shard), mine.spans)
+        asked, mine = request.acknowledge, self._enter("forward", request.acknowledge.shard)
+        self._client.collections.used.add(mine)
+        rows = ShardRows(self._session, mine)
+        spans = forwarding.spans_of(rows, asked, self.now())
+        missing = settling.not_held(rows, spans)
         if missing == Fenced():
-            self._settle("forward", settling.acknowledge, replace(request.acknowledge, moved=True))
+            self._settle("forward", settling.acknowledge, replace(asked, spans=spans, moved=True))
             self._insert(request.append.shard, place, request.append.bundles)
-        return missing
+        return renamed(asked, missing)
 
     def reserve_keys(
         self, queue: str, entries: Sequence[DedupeEntry], window: int
@@ -268,7 +257,7 @@ class JoinedStore(WrappedStore):
         elif isinstance(request, Release):
             self._tell(request.shard, self.now() + request.delay)
         elif self._client.collections.without_index:
-            self._begin_to_tell()
+            self._teller.run(self._tell_later)
         return fenced
 
     def _insert(self, shard: Shard, place: Shard, bundles: Sequence[Bundle]) -> None:
@@ -307,12 +296,7 @@ class JoinedStore(WrappedStore):
     def _tell(self, shard: Shard, due: int) -> None:
         """Announce changes after the commit: a hint, as consumers also read now and then."""
         self._touched[shard] = min(due, self._touched.get(shard, due))
-        self._begin_to_tell()
-
-    def _begin_to_tell(self) -> None:
-        if self._teller is None:
-            self._teller = threading.Thread(target=self._tell_later, name="shardq-commit", daemon=True)
-            self._teller.start()
+        self._teller.run(self._tell_later)
 
     def _tell_later(self) -> None:
         given_up = time.monotonic() + _LONGEST
@@ -330,11 +314,7 @@ class JoinedStore(WrappedStore):
 _KEPT_BESIDE = {f"{INTERNAL}bodies": "a large body", f"{INTERNAL}results/": "a result"}
 """Queues that the first of their messages makes. Whether they are there already must not decide what is refused."""
 
-_WHAT = {
-    "probe": "receiving",
-    "claim": "receiving",
-    "create_queue": "a new queue, a large body, or a result",
-}
+_WHAT = {"probe": "receiving", "claim": "receiving", "create_queue": "a new queue, a large body, or a result"}
 
 
 def _refused(what: str) -> UnsupportedByStore:

@@ -17,7 +17,7 @@ from shardq.storage.mongodb.shard_rows import one_after_the_other
 from shardq.storage.read_cursors import OLDEST
 from shardq.storage.requests import Probe
 
-__all__ = ["DeepLook", "Probed", "look", "probe"]
+__all__ = ["DeepProbe", "Probed", "probe", "probe_deep"]
 
 _AT_ONCE = 50
 _MOST_ANSWERS = 20 * _AT_ONCE + 1  # due messages and those ahead of ten priorities
@@ -31,7 +31,7 @@ class Probed(msgspec.Struct, frozen=True):
     called: dict[str, str] | None = None
 
 
-class DeepLook(msgspec.Struct, frozen=True):
+class DeepProbe(msgspec.Struct, frozen=True):
     """The result of a deep probe, and how many shards were not found, or not with all of their messages."""
 
     probed: Probed
@@ -64,7 +64,7 @@ def probe(
     if deep:
         if not client.session.has_transactions:  # else nobody writes intents
             sweep_intents(client.session, client.collections, {shard.queue for shard in shards}, now)
-        return look(client, shards, now, names).probed
+        return probe_deep(client, shards, now, names).probed
     chunks = _chunks(shards)
     probes: list[Probe] = []
     called: dict[str, str] | None = None
@@ -76,7 +76,7 @@ def probe(
     return Probed(tuple(probes), called)
 
 
-def look(client: Client, shards: Sequence[Shard], now: int, names: Collection[str] = ()) -> DeepLook:
+def probe_deep(client: Client, shards: Sequence[Shard], now: int, names: Collection[str] = ()) -> DeepProbe:
     """Probe all that the shards' indexes have, fifty in one command, and after them these queues.
 
     Those that hold something are listed, and low watermarks that hide something are lowered, for every client. It
@@ -99,7 +99,7 @@ def look(client: Client, shards: Sequence[Shard], now: int, names: Collection[st
         seen = _probed(chunk, found, asked)
         probes += seen.probes
         called = seen.called
-    return DeepLook(Probed(tuple(probes), called), put_right)
+    return DeepProbe(Probed(tuple(probes), called), put_right)
 
 
 def _glance(client: Client, shards: Sequence[Shard], now: int) -> Probed:

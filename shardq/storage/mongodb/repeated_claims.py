@@ -60,8 +60,7 @@ def begin(token: bytes, chosen: Iterable[bytes]) -> Statement:
     """Return what notes a claim and what it is to take; with ``upsert`` it fails for one that was begun before."""
     noted = {STAMP: 0, CHOSEN: [b"".join(chosen)]}
     return Statement(
-        {"_id": token, FINISHED_AT: {"$exists": False}},
-        {"$currentDate": {FINISHED_AT: True}, "$set": noted},
+        {"_id": token, FINISHED_AT: {"$exists": False}}, {"$currentDate": {FINISHED_AT: True}, "$set": noted}
     )
 
 

@@ -125,10 +125,7 @@ def apply(session: Session) -> None:
 
 def _set_version(session: Session, number: int) -> None:
     session.collection(VERSIONS).find_one_and_update(
-        {"_id": "shardq"},
-        {"$max": {"version": number}},
-        upsert=True,
-        return_document=ReturnDocument.AFTER,
+        {"_id": "shardq"}, {"$max": {"version": number}}, upsert=True, return_document=ReturnDocument.AFTER
     )
 
 

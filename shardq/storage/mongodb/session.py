@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import calendar
 import logging
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -19,14 +18,11 @@ from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
 from pymongo.collection import Collection
 from pymongo.database import Database
-from pymongo.errors import (
-    AutoReconnect,
-    ConfigurationError,
-    ServerSelectionTimeoutError,
-)
+from pymongo.errors import AutoReconnect, ConfigurationError, ServerSelectionTimeoutError
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
+from shardq.base.waits import BackgroundThread
 from shardq.errors import InvalidSetting
 from shardq.storage.clocks import uptime
 from shardq.storage.mongodb.documents import Document
@@ -225,7 +221,7 @@ class Session:
             return
         if (taken := self._connected.take()) is not None:
             _log.warning("%s %s: another client takes the place of this one", self.address, reason)
-            threading.Thread(target=taken.client.close, name="shardq-close", daemon=True).start()
+            BackgroundThread("shardq-close").run(taken.client.close)
 
 
 class _Translated(msgspec.Struct, frozen=True):

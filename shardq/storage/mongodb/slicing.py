@@ -15,6 +15,7 @@ from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
 __all__ = [
     "Piece",
+    "as_stored",
     "by_bundle",
     "choose",
     "cut",

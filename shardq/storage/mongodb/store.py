@@ -90,7 +90,7 @@ class MongoStore(KeyMethods):
             signals=True,
             groups=self.session.has_transactions,
             transactions=self.session.has_transactions,
-            backup_tools="`mongodump --oplog` and `mongorestore --oplogReplay`, or snapshots of the volumes",
+            backup_tools="snapshots of the primary's volume, or `mongodump --oplog` and `mongorestore --oplogReplay`",
         )
 
     def within(self, connection: object) -> JoinedStore:

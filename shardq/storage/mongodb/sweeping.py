@@ -59,7 +59,7 @@ def _sweep(client: Client, request: Sweep) -> int:
         processed
         + dropped
         + completed
-        + probing.look(client, shards, now).put_right
+        + probing.probe_deep(client, shards, now).put_right
         + sum(_list(session, shard) for shard in set(shards).difference(listed))
         + dedupe.expire(session, request.queue, now, _LIMIT)
         + consumers.expire(session, request.queue, now)

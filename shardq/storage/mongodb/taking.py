@@ -58,12 +58,7 @@ def statements_of(pieces: Sequence[Piece], request: Claim, now: int) -> Iterator
             yield _statement(row, _after(row, taken, request, until))
     for (deliveries, count), ids in alike.items():
         seen = {DUE: {"$lte": now}, DELIVERIES: deliveries, COUNT: count, SLICES: None, HISTORY: None}
-        held = {
-            DUE: until,
-            DELIVERIES: deliveries + request.started,
-            COUNTED: -count,
-            TOKEN: request.token,
-        }
+        held = {DUE: until, DELIVERIES: deliveries + request.started, COUNTED: -count, TOKEN: request.token}
         started: Document = {"$set": held, "$unset": {UNSTARTED: 1}}
         update = started if request.started else {"$set": held | {UNSTARTED: True}}
         yield Statement({"_id": {"$in": ids}} | seen, update)

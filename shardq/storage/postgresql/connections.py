@@ -120,12 +120,7 @@ class Cursor(Protocol):
         ...
 
     def execute(
-        self,
-        query: Any,
-        params: Any = None,
-        *,
-        prepare: bool | None = None,
-        binary: bool | None = None,
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
     ) -> object:
         """Carry out a statement."""
         ...

@@ -37,12 +37,7 @@ class LoopCursor:
         return self._cursor.adapters
 
     def execute(
-        self,
-        query: Any,
-        params: Any = None,
-        *,
-        prepare: bool | None = None,
-        binary: bool | None = None,
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
     ) -> LoopCursor:
         """Carry out a statement. Raises Closed after the end of the transaction."""
         self._rows = self._on_loop.run(self._execute(query, params, prepare, binary))

@@ -2,7 +2,7 @@
 
 Consumed messages leave dead entries in the index, which stay for as long as any transaction on the server may see
 them. A client that consumes raises the watermarks, once a second at most. A write of a message that was due before
-lowers them in the same transaction. They are hints: a deep look uses none of them, and lowers those that hide
+lowers them in the same transaction. They are hints: a deep probe uses none of them, and lowers those that hide
 messages. Shards of groups have none, as a message of a group may be due long before those before it are gone.
 """
 

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shardq.storage.pending import PENDING
 from shardq.storage.postgresql.connections import Id, Sql
-from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Bundle
+from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Bundle, Span
 
 __all__ = [
     "BEHIND",
@@ -73,7 +74,7 @@ PIECES = named("$2::uuid[], $3::int[]", "bundle_id, first")
 
 PIECE = f"""
     s.bundle_id, s.first, s.count, s.sent_count, {HOLDER}, s.token, s.processed_at IS NOT NULL, s.message_group,
-    s.place, s.data IS NULL
+    s.place, s.data IS NULL, {DUE}
 """
 """The columns of a `Piece`, in the order of its fields."""
 
@@ -91,11 +92,18 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     group: bytes
     place: int
     is_long: bool
+    due: int
 
     @property
     def end(self) -> int:
         """The position behind its last message."""
         return self.first + self.count
+
+    def is_held(self, span: Span, now: int) -> bool:
+        """Return whether it is held under the token of a span, or by nobody if that is `PENDING`."""
+        if span.token == PENDING:
+            return self.token is None or self.due <= now
+        return self.holder == span.token
 
 
 class Change:

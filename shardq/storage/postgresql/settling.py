@@ -12,14 +12,13 @@ from msgspec.structs import replace
 
 from shardq.base.shard import Shard
 from shardq.storage.abilities import Settle
-from shardq.storage.pending import pending_in, renamed
 from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
-from shardq.storage.postgresql.slicing import Held, as_stored, cut, hold
+from shardq.storage.postgresql.slicing import Held, cut, hold
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 
 __all__ = [
@@ -202,13 +201,13 @@ def _arm(sql: Sql, home: Home, pieces: Sequence[Piece]) -> None:
         groups.arm(sql, home.shard_key, groups.groups_of(pieces))
 
 
-def _hold(sql: Sql, shard: Shard, spans: Sequence[Span]) -> tuple[Home | None, Held]:
+def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[Home | None, Held]:
     """Lock the slices of the spans; of groups, their groups before."""
     home = home_of(sql, shard)
     if home and shard.is_grouped:
         lock(sql, home.shard_key, groups.of_bundles(sql, home.shard_key, (span.bundle_id for span in spans)))
     queue_key = home.queue_key if home else queues.key_of(sql, shard.queue)
-    return home, hold(sql, home, queue_key, spans)
+    return home, hold(sql, home, queue_key, spans, now)
 
 
 def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
@@ -250,11 +249,9 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
     target = request.append.shard
     pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
     finished = replace(request.acknowledge, moved=True)
-    if (pending := pending_in(finished)) is not None:
-        finished = replace(finished, spans=(as_stored(sql, finished.shard, pending, now),))
-    home, held = _hold(sql, finished.shard, finished.spans)
+    home, held = _hold(sql, finished.shard, finished.spans, now)
     if home is None or held.fenced != Fenced():
-        return held.fenced if pending is None else renamed(held.fenced)
+        return held.fenced
     pieces = cut(sql, home, held.slices)
     if request.in_place and finished.shard.is_grouped:
         _replace(sql, home, finished, request.append, pieces, now)

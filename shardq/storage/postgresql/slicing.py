@@ -10,14 +10,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import HOME, Home
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, DUE, PIECE, Piece, named
+from shardq.storage.postgresql.directory import Home
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Piece, named
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import Range, covered, fenced, gaps, joined, uncovered
 
-__all__ = ["Held", "as_stored", "cut", "cut_out", "hold", "split"]
+__all__ = ["Held", "cut", "cut_out", "hold", "split"]
 
 # Slices that begin within a span, and the last that begins before it, which may end before it too.
 _COVERING = f"""
@@ -51,10 +50,6 @@ _SPLIT = f"""
     UPDATE @slice s SET count = a.count FROM {_HEADS}
     WHERE {CHOSEN}
 """
-_TOKEN = f"""
-    SELECT s.token, {DUE} FROM ({HOME}) AS home JOIN @slice s ON s.shard_key = home.shard_key
-    WHERE s.bundle_id = $4 AND s.first <= $5 AND s.processed_at IS NULL ORDER BY s.first DESC LIMIT 1
-"""
 _MOVED = """
     SELECT f.bundle_id, f.first, f.first + f.count FROM @finished f
     WHERE f.bundle_id = ANY ($2::uuid[]) AND f.queue_key = $1 AND f.first >= 0
@@ -68,8 +63,11 @@ class Held(msgspec.Struct, frozen=True):
     fenced: Fenced
 
 
-def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Span]) -> Held:
+def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Span], now: int = 0) -> Held:
     """Lock the slices that hold messages of the spans, and return those that are still held under their tokens.
+
+    Under `PENDING` those are meant that nobody holds. Whether a lease has expired by ``now`` is known only when its
+    slice is locked: until then its holder may extend it.
 
     Of what is not stored any more, what was moved elsewhere is lost.
     """
@@ -83,7 +81,7 @@ def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Spa
         ]
         others: list[Range] = []
         for each in stored:
-            if each.holder == span.token:
+            if each.is_held(span, now):
                 part = (max(each.first, span.first), min(each.end, end))
                 wanted.setdefault((each.bundle_id, each.first), []).append(part)
             else:
@@ -141,16 +139,6 @@ def _moved(sql: Sql, queue_key: int | None, spans: Iterable[Span]) -> dict[bytes
         for bundle_id, first, end in sql.all(_MOVED, queue_key, [Id(each) for each in ids]):
             moved.setdefault(bundle_id, []).append((first, end))
     return moved
-
-
-def as_stored(sql: Sql, shard: Shard, span: Span, now: int) -> Span:
-    """Return a span under `PENDING` with the token that its message has, if nobody holds that now: one that lapsed.
-
-    A message that was released, or never held, has None.
-    """
-    place = (shard.queue, shard.time_shard, shard.number)
-    token, due = sql.one(_TOKEN, *place, Id(span.bundle_id), span.first) or (None, 0)
-    return span if token is not None and due > now else replace(span, token=token)
 
 
 def cut(sql: Sql, home: Home, slices: Iterable[tuple[Piece, Sequence[Range]]]) -> list[Piece]:

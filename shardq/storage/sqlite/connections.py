@@ -17,14 +17,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.faults import busy, translate_os
 from shardq.storage.sqlite.tables import MOST_BLOBS, BlobConnection, PrefixedConnection
 
-__all__ = [
-    "SIGNAL",
-    "Connection",
-    "FileIdentity",
-    "Pool",
-    "file_identity",
-    "open_signal",
-]
+__all__ = ["SIGNAL", "Connection", "FileIdentity", "Pool", "file_identity", "open_signal"]
 
 FileIdentity: TypeAlias = tuple[int, int]
 T = TypeVar("T")

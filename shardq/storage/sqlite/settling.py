@@ -150,7 +150,7 @@ def forward(sql: sqlite3.Connection, request: Forward, now: int) -> Fenced:
     if fenced != Fenced():
         sql.execute(_RESTORE)
     sql.execute(_KEEP_CHANGES)
-    return fenced if pending is None else renamed(fenced)
+    return renamed(request.acknowledge, fenced)
 
 
 def _replace(sql: sqlite3.Connection, request: Acknowledge, append: Append, now: int) -> Fenced:

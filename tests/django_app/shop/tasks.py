@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
 from typing import Any
+
+import shardq
 
 try:
     from django.tasks import task
@@ -39,6 +43,27 @@ def second_time_lucky(context: Any) -> str:
 @task(backend="patient", queue_name="patient")
 def never() -> None:
     raise ValueError("no such tea")
+
+
+@task(backend="patient", queue_name="patient")
+def slow() -> None:
+    for _ in range(1_000):
+        time.sleep(0.01)
+
+
+@task(backend="patient", queue_name="patient")
+async def slow_coroutine() -> None:
+    await asyncio.sleep(10)
+
+
+@task(backend="patient", queue_name="patient")
+def leave() -> None:
+    sys.exit(3)
+
+
+@task(backend="patient", queue_name="patient")
+def give_up() -> None:
+    raise shardq.DeadLetter("sold out")
 
 
 @task

@@ -6,16 +6,14 @@ batch. A partial index holds what is ready, so neither what is claimed nor what 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..peer import AT_ONCE, JOINED, POLLED, PeerMissing, look_again
+import psycopg
 
-try:
-    from ..postgres_server import PostgresServer, connect
-except ImportError as error:
-    raise PeerMissing("psycopg is not installed") from error
+from ..peer import AT_ONCE, JOINED, POLLED, look_again
 
 TABLE = """
 CREATE TABLE message (
@@ -55,14 +53,14 @@ class PostgresSkipLocked:
     wins = "claims and acks are single statements of a server that has the rows in memory"
 
     def open(self, folder: Path) -> None:
-        self._server = PostgresServer(folder)
-        self.place = self._server.port
+        self.place = os.environ["SHARDQ_TEST_POSTGRESQL_URL"]
         self.join(self.place)
+        self._connection.execute("DROP TABLE IF EXISTS message")
         self._connection.execute(TABLE)
         self._connection.execute(INDEX)
 
-    def join(self, place: int) -> None:
-        self._connection = connect(place)
+    def join(self, place: str) -> None:
+        self._connection = psycopg.connect(place, autocommit=True)
         self._connection.prepare_threshold = 0
 
     def send_bulk(self, bodies: Sequence[bytes]) -> None:
@@ -108,5 +106,5 @@ class PostgresSkipLocked:
         self._connection.close()
 
     def close(self) -> None:
+        self._connection.execute("DROP TABLE message")
         self.leave()
-        self._server.stop()

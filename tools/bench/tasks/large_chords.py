@@ -26,6 +26,8 @@ from shardq.storage.opening import open_store
 from shardq.tasks import Tasks, TaskWorker, chord
 from shardq.testing import WrappedStore
 
+from ..cells import row
+
 CALLS = (10_000, 20_000, 40_000, 100_000)
 THREADS = 4
 
@@ -65,7 +67,8 @@ class Taken(msgspec.Struct, frozen=True):
     def row(self) -> str:
         """A row of the table."""
         each, asked = 1e3 * self.seconds / self.calls, self.requests / self.calls
-        return f"| {self.calls:,} | {self.seconds:.1f} | {each:.2f} ms | {asked:.2f} | {self.most / 1e6:.0f} MB |"
+        most = f"{self.most / 1e6:.0f} MB"
+        return row([f"{self.calls:,}", f"{self.seconds:.1f}", f"{each:.2f} ms", f"{asked:.2f}", most])
 
 
 def measure(url: str, calls: int) -> Taken:

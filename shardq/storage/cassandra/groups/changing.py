@@ -168,7 +168,7 @@ class Draft:
             if group.ready_at < since:
                 late[first.priority] = min(place, late.get(first.priority, place))
         if late:
-            with suppress(ShardqError):  # a deep look finds what is hidden
+            with suppress(ShardqError):  # a deep probe finds what is hidden
                 lower(self._session, self._shard, late)
 
 

@@ -20,12 +20,7 @@ from shardq.storage.cassandra.groups.reading import (
     of_lease,
     of_ready_row,
 )
-from shardq.storage.cassandra.groups.rows import (
-    Group,
-    Member,
-    bundle_row,
-    decode_group,
-)
+from shardq.storage.cassandra.groups.rows import Group, Member, bundle_row, decode_group
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
 from shardq.storage.cassandra.rows import BundleRow, ControlRow, Place, Slice

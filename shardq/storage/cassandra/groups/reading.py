@@ -92,10 +92,7 @@ class GroupReader:
         members = [each for _, parts in found for each in parts]
         last = found[-1][0]
         wider = msgspec.structs.replace(
-            group,
-            members=(*group.members, *members),
-            begin=last + 1,
-            behind=group.behind - len(found),
+            group, members=(*group.members, *members), begin=last + 1, behind=group.behind - len(found)
         )
         drawn = (*row.drawn, *(behind_key(row_id, place) for place, _ in found))
         return GroupRow(wider, row.seen, drawn)

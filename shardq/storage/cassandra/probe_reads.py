@@ -36,7 +36,7 @@ from shardq.storage.requests import Probe
 __all__ = [
     "SOON",
     "Found",
-    "Look",
+    "ShardProbes",
     "ask_controls",
     "ask_delayed",
     "ask_due_rows",
@@ -91,8 +91,8 @@ class Found(msgspec.Struct):
     leases: list[LeaseRow] = msgspec.field(default_factory=list)  # that were read
 
 
-class Look:
-    """A full look from the low watermarks, or a glance from where nothing was found before."""
+class ShardProbes:
+    """A full probe from the low watermarks, or a glance from where nothing was found before."""
 
     def __init__(
         self,

@@ -1,0 +1,113 @@
+"""Clients that send too much, or too slowly, do not keep others from being served."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from shardq.errors import InvalidSetting
+from shardq.service import KeyFile, Service, ServiceOptions, guard
+from shardq.service.sessions import RateLimits
+
+API = "/api/v1"
+
+
+def _statuses(web: TestClient, key: str, path: str, count: int) -> list[int]:
+    return [web.get(path, headers={"authorization": f"Bearer {key}"}).status_code for _ in range(count)]
+
+
+def test_a_key_beyond_its_rate_is_told_when_to_try_again(serve, keys: KeyFile, orders) -> None:
+    noisy, quiet = keys.create("noisy", "read"), keys.create("quiet", "read")
+    web = serve(keys=str(keys.path), rate_limit=0.01)
+    assert _statuses(web, noisy, f"{API}/queues", 1) == [200]
+    refused = web.get(f"{API}/queues", headers={"authorization": f"Bearer {noisy}"})
+    problem = refused.json()
+    assert (refused.status_code, problem["code"], problem["retryable"]) == (429, "too_many_requests", True)
+    assert 50 <= int(refused.headers["retry-after"]) <= 100
+    assert "noisy" in problem["detail"]
+    assert _statuses(web, quiet, f"{API}/queues", 1) == [200]
+    assert web.get("/livez").status_code == 200
+
+
+def test_actions_beyond_the_rate_are_not_carried_out(serve, keys: KeyFile, orders) -> None:
+    web = serve(keys=str(keys.path), rate_limit=0.01)
+    web.headers["authorization"] = f"Bearer {keys.create('ops', 'act')}"
+    answers = [web.post(f"{API}/messages/orders", json={"body": "1"}).status_code for _ in range(3)]
+    assert answers == [200, 429, 429]
+    assert orders.counts().ready == 1
+
+
+def test_pages_of_a_session_count_for_its_key_and_say_so(serve, keys: KeyFile, orders) -> None:
+    key = keys.create("ops", "read")
+    ui = serve(ui=True, keys=str(keys.path), rate_limit=0.01)
+    ui.post("/login", data={"key": key}, follow_redirects=False)
+    missing = ui.get("/queues/missing")  # it counts once, although the page of the problem knows the key, too
+    assert (missing.status_code, "ops (read)" in missing.text) == (404, True)
+    page = ui.get("/queues")
+    assert page.status_code == 429
+    assert 50 <= int(page.headers["retry-after"]) <= 100
+    assert 'id="live"' in page.text
+
+
+def test_without_keys_there_is_no_limit(serve, orders) -> None:
+    web = serve(rate_limit=0.01)
+    assert {web.get(f"{API}/queues").status_code for _ in range(5)} == {200}
+
+
+def test_keys_may_save_up_requests_for_two_seconds() -> None:
+    now = 0.0
+    limits = RateLimits(10, lambda: now)
+    assert [limits.take("ops") for _ in range(20)] == [0] * 20
+    assert limits.take("ops") == pytest.approx(0.1)
+    now = 0.5
+    assert [limits.take("ops") for _ in range(5)] == [0] * 5
+    assert limits.take("ops") > 0
+    now = 100.0
+    assert [limits.take("ops") for _ in range(20)] == [0] * 20
+    assert limits.take("ops") > 0
+
+
+def test_keys_that_have_saved_up_all_are_forgotten() -> None:
+    now = 0.0
+    limits = RateLimits(10, lambda: now)
+    for number in range(50_000):
+        now += 0.001
+        limits.take(str(number))
+    assert len(limits) < 11_000
+
+
+def test_a_client_that_sends_its_body_too_slowly_is_refused(url: str, orders, monkeypatch) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+    statuses: list[int] = []
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"9")]
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": f"{API}/messages/orders",
+        "query_string": b"",
+        "headers": headers,
+    }
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> dict[str, object]:
+        return parts.pop() if parts else await asyncio.get_running_loop().create_future()
+
+    async def send(message: dict[str, Any]) -> None:
+        statuses.append(message.get("status", 0))
+
+    async def main() -> None:
+        service = Service(url)
+        await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
+        await service.close()
+
+    asyncio.run(main())
+    assert statuses[0] == 408
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])
+def test_a_rate_that_is_none_is_refused(url: str, rate: float) -> None:
+    with pytest.raises(InvalidSetting, match="rate_limit"):
+        Service(url, ServiceOptions(rate_limit=rate))
