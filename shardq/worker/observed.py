@@ -8,9 +8,9 @@ from functools import wraps
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from shardq.batch import Batch
-from shardq.hooks import HookCall, Hooks, Observer
-from shardq.message import Message
+from shardq.client.batch import Batch
+from shardq.core.hooks import HookCall, Hooks, Observer
+from shardq.core.message import Message
 
 __all__ = ["noted", "observed_handler", "timed"]
 

@@ -46,14 +46,12 @@ def _cluster(options: tuple[str, ...], query: str, place: Path, number: int) -> 
         yield f"{url}{query}", _Nodes(folder, place, number)
 
 
-def restored_cluster(
-    tmp_path: Path, number: int, *options: str, query: str = "", roles: tuple[str, ...] = ("trickle", "work")
-) -> None:
-    """Save a cluster by snapshots beside actors, restore it into a fresh one, and check what that has."""
+def restored_cluster(tmp_path: Path, number: int, *options: str, query: str = "") -> None:
+    """Save a cluster by snapshots beside clients, restore it into a fresh one, and check what that has."""
     options, backup = ("--jmx", "--nodes", str(number), *options), Moments()
     with _cluster(options, query, tmp_path, number) as (url, nodes), shardq.connect(url) as client:
         ids = keep(client)
-        with loaded(client, url, tmp_path, roles) as stage, backup.around():
+        with loaded(client, url, tmp_path, rate=50.0) as stage, backup.around():
             nodes.run("nodetool snapshot", "shardq.dedupe")
             nodes.run("nodetool snapshot", "shardq.entry")
         nodes.run("clearsnapshot")

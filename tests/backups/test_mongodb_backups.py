@@ -26,8 +26,8 @@ from tests.backups.under_load import (
     program,
     run_commands,
 )
-from tests.crash.stage import wait_for
 from tests.local_server import local_server, server_pid
+from tests.processes import eventually
 
 pytestmark = pytest.mark.server
 
@@ -86,7 +86,7 @@ def test_a_snapshot_of_the_volume_is_restored_under_another_name(tmp_path: Path,
 
         def restore(folder: Path) -> None:
             in_place(other, copy)(folder)
-            thread.submit(wait_for, lambda: _is_renamed(other, shell))
+            thread.submit(eventually, lambda: _is_renamed(other, shell))
 
         with local_server("mongodb", restore=restore) as (url, _):  # waits until it has a primary
             assert f":{other}/" in url

@@ -16,8 +16,8 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not i
 import shardq  # noqa: E402
 from tests.backups.kept import check_kept, check_report, keep  # noqa: E402
 from tests.backups.under_load import Moments, check_restored, commands, go_on, loaded, run_commands  # noqa: E402
-from tests.crash.stage import wait_for  # noqa: E402
 from tests.local_server import local_server  # noqa: E402
+from tests.processes import eventually  # noqa: E402
 
 pytestmark = pytest.mark.server
 
@@ -85,7 +85,7 @@ def test_a_base_backup_and_the_log_bring_back_a_later_moment(
             with backup.around():
                 ((moment,),) = server.execute("SELECT clock_timestamp()").fetchall()
         ((last,),) = server.execute("SELECT pg_walfile_name(pg_switch_wal())").fetchall()
-        wait_for((archive / last).exists)
+        assert eventually((archive / last).exists)
         port = (folder / "ports").read_text()
 
     # When another server replays the archived log up to that moment
@@ -101,7 +101,7 @@ def test_a_base_backup_and_the_log_bring_back_a_later_moment(
 
     with local_server("postgresql", *OPTIONS, restore=restore) as (url, _):
         with psycopg.connect(url, autocommit=True) as server:
-            wait_for(lambda: server.execute("SELECT pg_is_in_recovery()").fetchall() == [(False,)])
+            assert eventually(lambda: server.execute("SELECT pg_is_in_recovery()").fetchall() == [(False,)])
         # Then it has what was confirmed until then, and nothing else
         check_report(url)
         with shardq.connect(url) as client:

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,17 +17,31 @@ from typing import Any
 import msgspec
 
 import shardq
-from tests.crash.ledger import Ledger
-from tests.crash.stage import Stage
 from tests.docs.pages import DOCS, blocks
 from tests.terminal import PROGRAM
+from tools.faults.assignment import Assignment
+from tools.faults.history import Event, Phase, read_history
+from tools.faults.role import name_of
+from tools.faults.stage import Stage
 
-__all__ = ["Moments", "broken", "check_restored", "commands", "go_on", "loaded", "program", "run_commands"]
+__all__ = [
+    "Moments",
+    "Times",
+    "broken",
+    "check_restored",
+    "commands",
+    "go_on",
+    "loaded",
+    "program",
+    "run_commands",
+    "times_of",
+]
 
 QUEUE, PILE = "crash", "pile"
-"""What actors send and ack, and what they only send: so some messages wait however fast they are."""
+"""What clients send and ack, and what they only send: so some messages wait however fast they are."""
 
 LEASE = 5.0
+ENDLESS = 1_000_000  # messages: producers send until they are killed
 PATIENCE = 60.0
 ENOUGH = 50  # messages of which something must be known, or the test says nothing
 
@@ -47,48 +61,69 @@ class Moments(msgspec.Struct):
 
 
 @contextmanager
-def loaded(
-    client: shardq.Client,
-    url: str,
-    folder: Path,
-    roles: Sequence[str] = ("produce", "work"),
-) -> Iterator[Stage]:
-    """Let actors send and ack in processes during the block, and something of both before it. They end with it."""
+def loaded(client: shardq.Client, url: str, folder: Path, *, rate: float = 200.0) -> Iterator[Stage]:
+    """Let clients of the fault campaign send and ack during the block, and something of both before it.
+
+    They end with it. ``rate`` is that of each of two producers, in messages a second.
+    """
     for name in (QUEUE, PILE):
         client.create_queue(
             name, shards=4, time_shards=4, time_shard_seconds=5, visibility_timeout=LEASE, max_deliveries=None
         )
-    stage, pile = Stage(folder, url, 0), Stage(folder, url, 1, PILE)
-    pile.logs = stage.logs
+    template = Assignment(
+        role="", name="", seed=0, log="", dial="", url=url, queue=QUEUE, rate=rate, lease=LEASE
+    )
+    stage = Stage(folder, template, "0")
     try:
-        pile.start("trickle")
-        for role in roles:
-            stage.start(role)
+        stage.start("produce", PILE, messages=ENDLESS, queue=PILE)
+        stage.start("produce", QUEUE, messages=ENDLESS)
+        stage.start("work", "worker")
         go_on(stage)
         yield stage
         go_on(stage)  # so that what came after the backup would be seen
     finally:
-        pile.end("trickle")
-        for role in set(roles):
-            stage.end(role)
+        stage.kill("produce", "work")
+        stage.end()
 
 
 def go_on(stage: Stage) -> None:
     """Wait until more messages were sent that stay, and more of the others acked."""
-    began, (pile, *logs) = time.monotonic_ns(), stage.logs
-    while min(_since(began, "sent", [pile]), _since(began, "acked", logs)) < ENOUGH:
-        assert time.monotonic_ns() < began + PATIENCE * 1e9, "the actors do not send and ack"
-        assert all(process.poll() is None for _, process in stage.actors), "an actor gave up"
+    began = time.monotonic_ns()
+    while min(_since(began, stage, "send", PILE), _since(began, stage, "ack", "worker")) < ENOUGH:
+        assert time.monotonic_ns() < began + PATIENCE * 1e9, "the clients do not send and ack"
+        assert stage.deaths() == []
         time.sleep(0.1)
 
 
-def _since(moment: int, event: str, logs: list[Path]) -> int:
-    return sum(max(times) > moment for times in Ledger(logs).times[event].values())
+def _since(moment: int, stage: Stage, verb: str, place: str) -> int:
+    done = (each for each in read_history(stage.logs) if each.verb == verb and each.actor.startswith(place))
+    return sum(len(each.bodies) for each in done if each.phase is Phase.OK and each.at > moment)
 
 
-def broken(ledger: Ledger, backup: Moments, restored: Mapping[str, int]) -> dict[str, list[str]]:
+Times = Mapping[str, Mapping[str, Sequence[int]]]
+"""When each message was about to be sent or acked, and when that was confirmed, by what it was."""
+
+_NAMES = {
+    ("send", Phase.INVOKE): "sending",
+    ("send", Phase.OK): "sent",
+    ("ack", Phase.INVOKE): "acking",
+    ("ack", Phase.OK): "acked",
+}
+
+
+def times_of(events: Iterable[Event]) -> Times:
+    """Return the moments of a history, in nanoseconds of ``time.monotonic``."""
+    found: dict[str, dict[str, list[int]]] = {name: {} for name in _NAMES.values()}
+    for event in events:
+        if name := _NAMES.get((event.verb, event.phase)):
+            for body in event.bodies:
+                found[name].setdefault(body, []).append(event.at)
+    return found
+
+
+def broken(times: Times, backup: Moments, restored: Mapping[str, int]) -> dict[str, list[str]]:
     """Name every broken promise of a backup, with examples of the messages."""
-    times, never = ledger.times, [math.inf]
+    never = [math.inf]
     was_there = {
         body
         for body, (sent, *_) in times["sent"].items()
@@ -110,14 +145,14 @@ def broken(ledger: Ledger, backup: Moments, restored: Mapping[str, int]) -> dict
 def check_restored(client: shardq.Client, done: Stage, backup: Moments) -> None:
     """Check restored queues against what was done, and that a consumer gets each of their messages once."""
     queues = [client.queue(name) for name in (QUEUE, PILE)]
-    restored = Counter(message.body.decode() for queue in queues for message in queue.peek(1_000_000))
-    assert not broken(Ledger(done.logs), backup, restored)
+    restored = Counter(name_of(message.body) for queue in queues for message in queue.peek(1_000_000))
+    assert not broken(times_of(read_history(done.logs)), backup, restored)
     received, until = Counter[str](), time.monotonic() + PATIENCE
     with client.consumer([queue.name for queue in queues]) as consumer:
         while received.total() < restored.total():
             assert time.monotonic() < until, f"{received.total()} of {restored.total()} messages came"
             batch = consumer.receive(500, wait=2 * LEASE)  # leases of before have to expire
-            received.update(body.decode() for body in batch.bodies)
+            received.update(map(name_of, batch.bodies))
             batch.ack()
         assert not consumer.receive(1)
     assert received == restored

@@ -73,7 +73,7 @@ def test_every_page_without_data_is_accessible_and_says_what_to_do(browser: Brow
 def _faults(browser: Browser, site: Site, paths: list[str], theme: str) -> dict[tuple[str, int], list[str]]:
     faults = {}
     for width in (WIDE, NARROW):
-        with open_page(browser, site.address, width=width, color_scheme=theme) as page:
+        with open_page(browser, site.address, width=width, still=True, color_scheme=theme) as page:
             for path in paths:
                 page.goto(path)
                 if found := faults_of(page):
@@ -132,7 +132,7 @@ def test_a_key_logs_in_and_out_by_keyboard(browser: Browser, url, tmp_path) -> N
         page.keyboard.press("Enter")
         expect(page).to_have_url(f"{site.address}/queues/orders")
         assert faults_of(page) == []
-        assert page.get_by_text("Purge…").count() == 0
+        assert page.locator("summary", has_text="Purge…").count() == 0
         use(page.get_by_role("button", name="Log out"))
         expect(page.get_by_label("Key")).to_be_visible()
 
@@ -147,7 +147,7 @@ class Desk:
         """Open a page, and what a button is in, by keyboard; press it, and return the report."""
         self.page.goto(path)
         if first is not None:
-            use(self.page.get_by_text(first))
+            use(self.page.locator("summary", has_text=first))
         return self.submit(button)
 
     def submit(self, button: str) -> str:
@@ -181,7 +181,7 @@ def test_every_action_is_done_by_keyboard(open_desk) -> None:
     assert desk.submit("Sweep").startswith("sweep: ")
 
     page.goto("/queues/orders")
-    use(page.get_by_text("Change a setting"))
+    use(page.locator("summary", has_text="Change a setting"))
     page.get_by_label("Setting").focus()
     page.keyboard.type("max_deliveries")
     use(page.get_by_label("Value, empty for none"), "7")
@@ -189,7 +189,7 @@ def test_every_action_is_done_by_keyboard(open_desk) -> None:
     assert client.queue("orders").settings.max_deliveries == 7
 
     page.goto("/queues/orders")
-    use(page.get_by_text("Send a message"))
+    use(page.locator("summary", has_text="Send a message"))
     use(page.get_by_label("Body", exact=True), '{"tea": 1}')
     use(page.get_by_label("Headers"), "kind: new")
     use(page.get_by_label("Priority"), "9")
@@ -244,7 +244,7 @@ def test_what_a_queue_offers_follows_what_others_do_to_it(open_desk) -> None:
     )
     client.queue("orders").pause()
     expect(desk.page.locator("#actions").get_by_role("button", name="Resume")).to_be_visible()
-    use(desk.page.get_by_text("Send a message"))
+    use(desk.page.locator("summary", has_text="Send a message"))
     use(desk.page.get_by_label("Body", exact=True), "half a sentence")
     client.queue("orders").resume()
     expect(desk.page.locator("#live").get_by_text("deliveries paused")).to_have_count(0)
