@@ -23,4 +23,5 @@ def test_snapshots_of_three_nodes_have_all_that_was_confirmed_before(tmp_path: P
         "512m",
         "--short-lived",
         query=OPTIONS,
+        rate=30.0,
     )
