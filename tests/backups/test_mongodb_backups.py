@@ -1,4 +1,4 @@
-"""The data folder of a primary is copied beside actors, locked or as a snapshot, and restored into another server."""
+"""The data folder of a primary is copied under load, locked or as a snapshot, and restored into another server."""
 
 from __future__ import annotations
 

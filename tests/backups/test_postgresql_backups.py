@@ -1,4 +1,4 @@
-"""PostgreSQL is saved by pg_dump and by a base backup beside actors, and restored into another server."""
+"""PostgreSQL is saved by pg_dump and by a base backup under load, and restored into another server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of queues is saved by `shardq backup` beside actors, and restored."""
+"""A file of queues is saved by `shardq backup` under load, and restored."""
 
 from __future__ import annotations
 

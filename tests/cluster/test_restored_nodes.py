@@ -10,7 +10,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 
 from tests.backups.cassandra_nodes import restored_cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 OPTIONS = "?consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=10"
 
