@@ -107,7 +107,10 @@ def check_restored(client: shardq.Client, stage: Stage) -> None:
     Log(stage.folder / SAVED).write(_of_backup("restored", Phase.OK, *restored))
     events = read_history(stage.logs)
     _check_enough(events)
-    assert judge_saved(events, Lives(events)) == []
+    broken = [
+        f"{each.promise}: {each.count}, {list(each.histories)}" for each in judge_saved(events, Lives(events))
+    ]
+    assert not broken, "\n".join(broken)
     received, until = Counter[bytes](), time.monotonic() + PATIENCE
     with client.consumer([QUEUE, PILE]) as consumer:
         while received.total() < len(found):
