@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from shardq.cli.command import LookCommand
+from shardq.cli.command import ReadCommand
 from shardq.cli.main import main
 from shardq.pipelines import Pipeline
 from tests.cli.conftest import Shell
@@ -95,7 +95,7 @@ def is_whole(file: Path) -> bool:
 
 
 def test_every_command_that_only_reads_is_tried_here() -> None:
-    found = {name for name, command in commands(main) if isinstance(command, LookCommand)}
+    found = {name for name, command in commands(main) if isinstance(command, ReadCommand)}
     assert found == set(READING)
 
 

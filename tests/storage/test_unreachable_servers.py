@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import shardq
-from shardq.cli.command import LOOK_SECONDS
+from shardq.cli.command import READ_SECONDS
 from shardq.cli.main import main
 from shardq.errors import InvalidSetting, StoreUnavailable
 from tests.cli.test_damaged_files import READING
@@ -74,7 +74,7 @@ def test_a_command_that_only_reads_gives_up_soon(
     scheme, command, black_hole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip({"mongodb": "pymongo", "cassandra": "cassandra"}[scheme])
-    assert LOOK_SECONDS + 2 * LEAST_TO_CONNECT <= MOST_OF_A_LOOK
+    assert READ_SECONDS + 2 * LEAST_TO_CONNECT <= MOST_OF_A_LOOK
     if command != ["doctor"]:  # which tries once
         monkeypatch.setattr("shardq.cli.command.READ_SECONDS", 0.0)
     begun = time.monotonic()
@@ -96,4 +96,4 @@ def test_every_command_that_only_reads_asks_for_a_short_time(
 
     monkeypatch.setattr("shardq.storage.opening.open_store", open_store)
     told = CliRunner().invoke(main, [*command.split(), *READING[command]])
-    assert (told.exit_code, asked) == (4, [LOOK_SECONDS])
+    assert (told.exit_code, asked) == (4, [READ_SECONDS])
