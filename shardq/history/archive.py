@@ -20,9 +20,9 @@ from shardq.base.clock import microseconds, to_datetime
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.shard import INTERNAL
 from shardq.client import Client
+from shardq.client.queue_internals import bodies_due
 from shardq.errors import QueueNotFound
 from shardq.history.samples import TOTAL, Row, Sample
-from shardq.queue_internals import bodies_due
 
 __all__ = ["COARSE", "FINE", "FOLDER", "Archive", "LogKind"]
 

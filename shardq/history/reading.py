@@ -10,10 +10,10 @@ import msgspec
 
 from shardq.base.clock import from_datetime, microseconds, seconds, to_datetime
 from shardq.client import Client
+from shardq.core.settings import check_number
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive, LogKind
 from shardq.history.samples import TOTAL, Flow, Row, Sample
 from shardq.metrics.measures import BOUNDS
-from shardq.settings import check_number
 
 __all__ = ["LONGEST_SECONDS", "History", "Percentiles", "Point", "read_histories", "read_history"]
 

@@ -18,8 +18,11 @@ import msgspec
 from shardq.base.clock import from_datetime, microseconds, seconds
 from shardq.base.closing import Closing
 from shardq.client import Client
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import live_consumers
 from shardq.core.counts import total
+from shardq.core.settings import check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
 from shardq.history.samples import (
@@ -34,11 +37,8 @@ from shardq.history.samples import (
 )
 from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
-from shardq.queue import Queue
-from shardq.queue_internals import live_consumers
-from shardq.settings import check_number
 
-__all__ = ["COARSE_SECONDS", "INTERVAL_SECONDS", "Sampler"]
+__all__ = ["INTERVAL_SECONDS", "Sampler"]
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from shardq.core.settling.dead_letters import DEAD_LETTER_SUFFIX
+from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.metrics.measures import Measures
 
 __all__ = ["TOTAL", "Flow", "Row", "Sample", "flows_of", "joined", "peaks_of", "total_of"]

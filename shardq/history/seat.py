@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import suppress
 
 from shardq.client import Client
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
+from shardq.client.queue_internals import shorten_leases
+from shardq.core.message import Message
 from shardq.errors import LeaseLost, QueueNotFound
-from shardq.message import Message
-from shardq.queue_internals import shorten_leases
 
 __all__ = ["LONGEST_SECONDS", "Seat"]
 

@@ -25,12 +25,12 @@ from shardq.cli.queue_history import COLUMNS, SHORT_COLUMNS, drawn, drawn_lines
 from shardq.cli.stats_view import Snapshot, Total, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
+from shardq.client.queue import Queue
 from shardq.core.counts import QueueCounts
+from shardq.core.settings import QueueSettings, check_number
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.queue import Queue
-from shardq.settings import QueueSettings, check_number
 
-__all__ = ["QueueDescription", "describe", "description", "snapshots", "stats"]
+__all__ = ["describe", "description", "snapshots", "stats"]
 
 LONGEST_INTERVAL = 604_800.0
 

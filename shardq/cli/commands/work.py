@@ -31,7 +31,7 @@ from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
 from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
-__all__ = ["Progress", "Rate", "progress_line", "work", "work_progress"]
+__all__ = ["Progress", "Rate", "work", "work_progress"]
 
 WINDOW_SECONDS = 5.0
 LINES_AT_FIRST_SECONDS = 1.0

@@ -11,13 +11,19 @@ from typing import Literal, Protocol, TypeVar
 import msgspec
 
 from shardq.base.clock import microseconds, to_datetime
+from shardq.base.codec import BYTES, Codec
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import MessageId
-from shardq.batch import Batch
-from shardq.codec import BYTES, Codec
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.observed import consumer_class
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import MANY, Queue
 from shardq.core.browsing import browse, find_many, messages_in, slices
 from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.held import HeldSlice, Selection, SettleState, in_states
+from shardq.core.hooks import Hooks, Observer
+from shardq.core.message import Message, StoredMessage
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
@@ -25,12 +31,6 @@ from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection, SettleState, in_states
-from shardq.hooks import Hooks, Observer
-from shardq.message import Message, StoredMessage
-from shardq.observed import consumer_class
-from shardq.patterns import QueuePattern
-from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
