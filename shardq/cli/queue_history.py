@@ -66,8 +66,8 @@ def drawn(history: History) -> Iterator[str]:
         ("delayed", [point.delayed for point in points], _whole),
         ("late", [point.late_seconds for point in points], _duration),
         ("failed", [point.failed for point in points], _rate),
-        ("wait p95", [each.wait and each.wait.p95 for each in points], _duration),
-        ("work p95", [each.processing and each.processing.p95 for each in points], _duration),
+        ("wait p95", [each.wait.p95 if each.wait else None for each in points], _duration),
+        ("work p95", [each.processing.p95 if each.processing else None for each in points], _duration),
     )
     for label, values, shown in rows:
         if any(values):  # most queues have no delayed messages, for one

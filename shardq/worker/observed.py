@@ -96,7 +96,7 @@ def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[No
 def _notify(
     work: _Work, observer: Observer, before: Mapping[str, int], seconds: list[float]
 ) -> dict[str, int]:
-    """Notify the observer of calls, and of the outcomes since the earlier ones; return the present ones."""
+    """Notify the observer of calls, and of the outcomes since the earlier ones; returns the present ones."""
     now = _outcomes(work)
     observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
     return now

@@ -1,4 +1,4 @@
-"""One node of Cassandra is saved by snapshots beside actors, and restored into another one."""
+"""One node of Cassandra is saved by snapshots under load, and restored into another one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL is saved by pg_dump and by a base backup beside actors, and restored into another server."""
+"""PostgreSQL is saved by pg_dump and by a base backup under load, and restored into another server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not i
 
 import shardq  # noqa: E402
 from tests.backups.kept import check_kept, check_report, keep  # noqa: E402
-from tests.backups.under_load import Moments, check_restored, commands, go_on, loaded, run_commands  # noqa: E402
+from tests.backups.under_load import check_restored, commands, go_on, loaded, run_commands, saving  # noqa: E402
 from tests.local_server import local_server  # noqa: E402
 from tests.processes import eventually  # noqa: E402
 
@@ -52,23 +52,22 @@ def programs() -> list[Path]:
 
 
 def test_a_dump_has_all_that_was_confirmed_before(tmp_path: Path, place: Path, programs: list[Path]) -> None:
-    backup = Moments()
     with local_server("postgresql", *OPTIONS) as (url, _), shardq.connect(url) as client:
         ids = keep(client)
-        with loaded(client, url, tmp_path) as stage, backup.around():
-            run_commands(commands("pg_dump"), *programs, PGURL=url, BACKUP=place)
+        with loaded(client, url, tmp_path) as stage, saving(stage):
+            run_commands(commands("pg_dump"), {"PGURL": url, "BACKUP": place}, programs=programs)
     with local_server("postgresql", *OPTIONS) as (url, _):
-        run_commands(commands("pg_restore"), *programs, PGURL=url, BACKUP=place)
+        run_commands(commands("pg_restore"), {"PGURL": url, "BACKUP": place}, programs=programs)
         check_report(url)
         with shardq.connect(url) as client:
-            check_restored(client, stage, backup)
+            check_restored(client, stage)
             check_kept(client, ids)
 
 
 def test_a_base_backup_and_the_log_bring_back_a_later_moment(
     tmp_path: Path, place: Path, programs: list[Path], owner: str | None
 ) -> None:
-    archive, backup = place / "archive", Moments()
+    archive = place / "archive"
     _folder(archive, owner)
     settings = commands("archive_command").replace("/archive", str(archive)).replace("'", "").splitlines()
     options = [word for line in settings for word in ("--set", line.replace(" = ", "=", 1))]
@@ -80,9 +79,11 @@ def test_a_base_backup_and_the_log_bring_back_a_later_moment(
     ):
         ids = keep(client)
         with loaded(client, url, tmp_path) as stage:
-            run_commands(commands("pg_basebackup"), *programs, user=owner, PGURL=url, BACKUP=place)
+            run_commands(
+                commands("pg_basebackup"), {"PGURL": url, "BACKUP": place}, programs=programs, user=owner
+            )
             go_on(stage)
-            with backup.around():
+            with saving(stage):
                 ((moment,),) = server.execute("SELECT clock_timestamp()").fetchall()
         ((last,),) = server.execute("SELECT pg_walfile_name(pg_switch_wal())").fetchall()
         assert eventually((archive / last).exists)
@@ -97,7 +98,7 @@ def test_a_base_backup_and_the_log_bring_back_a_later_moment(
             each.chmod(0o711)
         _folder(data, owner)
         where = {"BACKUP": place, "PGDATA": data, "ARCHIVE": archive, "MOMENT": moment.isoformat(" ")}
-        run_commands(commands("recovery_target_time"), user=owner, **where)
+        run_commands(commands("recovery_target_time"), where, user=owner)
 
     with local_server("postgresql", *OPTIONS, restore=restore) as (url, _):
         with psycopg.connect(url, autocommit=True) as server:
@@ -105,7 +106,7 @@ def test_a_base_backup_and_the_log_bring_back_a_later_moment(
         # Then it has what was confirmed until then, and nothing else
         check_report(url)
         with shardq.connect(url) as client:
-            check_restored(client, stage, backup)
+            check_restored(client, stage)
             check_kept(client, ids)
 
 

@@ -1,70 +1,46 @@
-"""Producers and workers beside a backup, and what a restored queue must have by the record of what they did."""
+"""Clients of the fault campaign beside a backup, and what a restored store must have by their history."""
 
 from __future__ import annotations
 
-import math
 import os
 import pwd
 import shlex
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import msgspec
 
 import shardq
 from tests.docs.pages import DOCS, blocks
 from tests.terminal import PROGRAM
 from tools.faults.assignment import Assignment
-from tools.faults.history import Event, Phase, read_history
+from tools.faults.dial import true_monotonic_ns
+from tools.faults.history import Delivery, Event, Log, Phase, read_history
+from tools.faults.lives import Life, Lives
 from tools.faults.role import name_of
+from tools.faults.saved import judge_saved
 from tools.faults.stage import Stage
 
-__all__ = [
-    "Moments",
-    "Times",
-    "broken",
-    "check_restored",
-    "commands",
-    "go_on",
-    "loaded",
-    "program",
-    "run_commands",
-    "times_of",
-]
+__all__ = ["check_restored", "commands", "go_on", "loaded", "program", "run_commands", "saving"]
 
-QUEUE, PILE = "crash", "pile"
+QUEUE, PILE = "busy", "pile"
 """What clients send and ack, and what they only send: so some messages wait however fast they are."""
 
 LEASE = 5.0
-ENDLESS = 1_000_000  # messages: producers send until they are killed
 PATIENCE = 60.0
+ENDLESS = 1_000_000  # messages
 ENOUGH = 50  # messages of which something must be known, or the test says nothing
-
-
-class Moments(msgspec.Struct):
-    """When a backup started and ended, in nanoseconds of ``time.monotonic``."""
-
-    started: int = 0
-    ended: int = 0
-
-    @contextmanager
-    def around(self) -> Iterator[None]:
-        """Note the time before and after the block."""
-        self.started = time.monotonic_ns()
-        yield
-        self.ended = time.monotonic_ns()
+SAVED = "saved.jsonl"
 
 
 @contextmanager
-def loaded(client: shardq.Client, url: str, folder: Path, *, rate: float = 200.0) -> Iterator[Stage]:
-    """Let clients of the fault campaign send and ack during the block, and something of both before it.
+def loaded(client: shardq.Client, url: str, folder: Path, *, rate: float = 300.0) -> Iterator[Stage]:
+    """Let clients send and ack in processes during the block, and something of both before it. They end with it.
 
-    They end with it. ``rate`` is that of each of two producers, in messages a second.
+    ``rate`` is of each of two producers, in messages a second.
     """
     for name in (QUEUE, PILE):
         client.create_queue(
@@ -75,8 +51,8 @@ def loaded(client: shardq.Client, url: str, folder: Path, *, rate: float = 200.0
     )
     stage = Stage(folder, template, "0")
     try:
-        stage.start("produce", PILE, messages=ENDLESS, queue=PILE)
-        stage.start("produce", QUEUE, messages=ENDLESS)
+        stage.start("produce", "pile", messages=ENDLESS, queue=PILE)
+        stage.start("produce", "busy", messages=ENDLESS)
         stage.start("work", "worker")
         go_on(stage)
         yield stage
@@ -88,81 +64,82 @@ def loaded(client: shardq.Client, url: str, folder: Path, *, rate: float = 200.0
 
 def go_on(stage: Stage) -> None:
     """Wait until more messages were sent that stay, and more of the others acked."""
-    began = time.monotonic_ns()
-    while min(_since(began, stage, "send", PILE), _since(began, stage, "ack", "worker")) < ENOUGH:
-        assert time.monotonic_ns() < began + PATIENCE * 1e9, "the clients do not send and ack"
+    began, until = true_monotonic_ns(), time.monotonic() + PATIENCE
+    while True:
+        done: Counter[str] = Counter()
+        for event in read_history(stage.logs):
+            if event.phase is Phase.OK and event.at > began:
+                done[f"{event.actor.partition('.')[0]} {event.verb}"] += len(event.bodies)
+        if min(done["pile send"], done["worker ack"]) >= ENOUGH:
+            return
+        assert time.monotonic() < until, f"the clients did only this: {done}"
         assert stage.deaths() == []
         time.sleep(0.1)
 
 
-def _since(moment: int, stage: Stage, verb: str, place: str) -> int:
-    done = (each for each in read_history(stage.logs) if each.verb == verb and each.actor.startswith(place))
-    return sum(len(each.bodies) for each in done if each.phase is Phase.OK and each.at > moment)
+@contextmanager
+def saving(stage: Stage) -> Iterator[None]:
+    """Write down when a backup starts and ends, as a client of the campaign does."""
+    path = stage.folder / SAVED
+    stage.logs.append(path)
+    log = Log(path)
+    log.write(_of_backup("save", Phase.INVOKE))
+    yield
+    log.write(_of_backup("save", Phase.OK))
 
 
-Times = Mapping[str, Mapping[str, Sequence[int]]]
-"""When each message was about to be sent or acked, and when that was confirmed, by what it was."""
-
-_NAMES = {
-    ("send", Phase.INVOKE): "sending",
-    ("send", Phase.OK): "sent",
-    ("ack", Phase.INVOKE): "acking",
-    ("ack", Phase.OK): "acked",
-}
-
-
-def times_of(events: Iterable[Event]) -> Times:
-    """Return the moments of a history, in nanoseconds of ``time.monotonic``."""
-    found: dict[str, dict[str, list[int]]] = {name: {} for name in _NAMES.values()}
-    for event in events:
-        if name := _NAMES.get((event.verb, event.phase)):
-            for body in event.bodies:
-                found[name].setdefault(body, []).append(event.at)
-    return found
+def _of_backup(verb: str, phase: Phase, *deliveries: Delivery) -> Event:
+    return Event(
+        at=true_monotonic_ns(),
+        actor="saving",
+        number=1,
+        verb=verb,
+        phase=phase,
+        bodies=("backup",),
+        deliveries=deliveries,
+    )
 
 
-def broken(times: Times, backup: Moments, restored: Mapping[str, int]) -> dict[str, list[str]]:
-    """Name every broken promise of a backup, with examples of the messages."""
-    never = [math.inf]
-    was_there = {
-        body
-        for body, (sent, *_) in times["sent"].items()
-        if sent < backup.started and min(times["acking"].get(body, never)) > backup.ended
-    }
-    was_acked = {body for body, acked in times["acked"].items() if min(acked) < backup.started}
-    was_not_sent = {body for body, sending in times["sending"].items() if min(sending) > backup.ended}
-    assert min(len(was_there), len(was_acked), len(was_not_sent)) >= ENOUGH, "the load was too small to tell"
-    found = {
-        "lost": was_there - restored.keys(),
-        "acked before and there": was_acked & restored.keys(),
-        "sent later and there": was_not_sent & restored.keys(),
-        "never sent": restored.keys() - times["sending"].keys(),
-        "twice": {body for body, count in restored.items() if count > 1},
-    }
-    return {name: sorted(bodies)[:5] for name, bodies in found.items() if bodies}
-
-
-def check_restored(client: shardq.Client, done: Stage, backup: Moments) -> None:
-    """Check restored queues against what was done, and that a consumer gets each of their messages once."""
-    queues = [client.queue(name) for name in (QUEUE, PILE)]
-    restored = Counter(name_of(message.body) for queue in queues for message in queue.peek(1_000_000))
-    assert not broken(times_of(read_history(done.logs)), backup, restored)
-    received, until = Counter[str](), time.monotonic() + PATIENCE
-    with client.consumer([queue.name for queue in queues]) as consumer:
-        while received.total() < restored.total():
-            assert time.monotonic() < until, f"{received.total()} of {restored.total()} messages came"
+def check_restored(client: shardq.Client, stage: Stage) -> None:
+    """Check restored queues against the history, and that a consumer gets each of their messages once."""
+    found = [message for name in (QUEUE, PILE) for message in client.queue(name).peek(ENDLESS)]
+    restored = [Delivery(name_of(each.body), each.id, each.priority, 0, each.deliveries) for each in found]
+    Log(stage.folder / SAVED).write(_of_backup("restored", Phase.OK, *restored))
+    events = read_history(stage.logs)
+    _check_enough(events)
+    broken = [
+        f"{each.promise}: {each.count}, {list(each.histories)}" for each in judge_saved(events, Lives(events))
+    ]
+    assert not broken, "\n".join(broken)
+    received, until = Counter[bytes](), time.monotonic() + PATIENCE
+    with client.consumer([QUEUE, PILE]) as consumer:
+        while received.total() < len(found):
+            assert time.monotonic() < until, f"{received.total()} of {len(found)} messages came"
             batch = consumer.receive(500, wait=2 * LEASE)  # leases of before have to expire
-            received.update(map(name_of, batch.bodies))
+            received.update(batch.bodies)
             batch.ack()
         assert not consumer.receive(1)
-    assert received == restored
+    assert received == Counter(message.body for message in found)
+
+
+def _check_enough(events: list[Event]) -> None:
+    """Check that messages were kept and acked before the backup, and others sent after it."""
+    started, ended = (event.at for event in events if event.verb == "save")
+    lives = list(Lives(events).by_body.values())
+    waiting = [life for life in lives if _sent_before(life, started) and not life.settlings]
+    acked = [life for life in lives if any(ack.ended < started for ack in life.settled("ack", Phase.OK))]
+    later = [life for life in lives if life.sending and life.sending.invoked.at > ended]
+    assert min(map(len, (waiting, acked, later))) >= ENOUGH
+
+
+def _sent_before(life: Life, moment: int) -> bool:
+    return life.sending is not None and life.sending.ended < moment
 
 
 def commands(*words: str) -> str:
     """Return the one block of commands on the page of backups that has all these words."""
-    (found,) = [
-        text for info, text in blocks(DOCS / "backups.md") if not info and all(word in text for word in words)
-    ]
+    texts = [text for info, text in blocks(DOCS / "backups.md") if not info]
+    (found,) = [text for text in texts if all(word in text for word in words)]
     return found
 
 
@@ -173,7 +150,9 @@ def program(folder: Path, name: str, *command: str | Path) -> None:
     file.chmod(0o755)
 
 
-def run_commands(text: str, *programs: Path, user: str | None = None, **variables: object) -> None:
+def run_commands(
+    text: str, variables: Mapping[str, object], *, programs: Sequence[Path] = (), user: str | None = None
+) -> None:
     """Type commands into a shell, with these variables, and the folders of programs before all others."""
     group: dict[str, Any] = {}
     if user is not None and os.getuid() == 0:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
 __all__ = [
     "NARROW",
@@ -70,13 +70,16 @@ def open_page(
         if still:
             page.add_init_script("sessionStorage.setItem('shardq-paused', 'true')")
         page.set_default_timeout(60_000)
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
-        )
+        page.on("console", lambda said: complaints.append(said.text) if _is_fault(said) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("response", lambda answer: complaints.append(answer.url) if answer.status >= 500 else None)
         yield page
     assert complaints == [], complaints
+
+
+def _is_fault(said: ConsoleMessage) -> bool:
+    """Return whether a page complains; also of a refused request, but not of what somebody else has deleted."""
+    return said.type in ("error", "warning") and not said.text.endswith("404 (Not Found)")
 
 
 def faults_of(page: Page) -> list[str]:

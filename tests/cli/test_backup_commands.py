@@ -97,8 +97,8 @@ def test_doctor_says_after_a_restore_what_came_back_and_what_becomes_of_it(jobs:
     with shardq.connect(jobs.url, clock=yesterday) as client:
         client.queue("jobs").producer().send(b"old")
         client.create_queue("reports")
-        for name, catch_up in (("nightly", "one"), ("poll", "none")):
-            client.schedules.create(name, queue="reports", every=3600, catch_up=catch_up)
+        client.schedules.create("nightly", queue="reports", every=3600, catch_up="one")
+        client.schedules.create("poll", queue="reports", every=3600, catch_up="none")
         client.schedules.create("paused", queue="reports", every=3600)
         client.schedules.pause("paused")
         client.schedules.create("weekly", queue="reports", every=7 * 86_400)

@@ -10,7 +10,7 @@ pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not in
 
 from tests.backups.cassandra_nodes import restored_cluster
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 OPTIONS = "?consistency=LOCAL_QUORUM&replication=datacenter1:3&timeout=10"
 
@@ -23,4 +23,5 @@ def test_snapshots_of_three_nodes_have_all_that_was_confirmed_before(tmp_path: P
         "512m",
         "--short-lived",
         query=OPTIONS,
+        rate=30.0,
     )

@@ -109,7 +109,7 @@ class Load:
 
 
 def _wait_until(come: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not come():
         assert time.monotonic() < until
         time.sleep(0.02)

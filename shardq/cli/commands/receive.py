@@ -117,6 +117,7 @@ def receive(
             _show_held(batch, show_one, settle)
         sys.stdout.flush()
 
+    make: Callable[..., Consumer]
     if is_pattern(queue):
         names, make = matching(session, queue), partial(session.client.consumer, [queue])
     else:
