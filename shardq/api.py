@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from shardq.base.clock import Clock
+from shardq.base.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage, RetryToken
 from shardq.base.receipt import MessageId, Receipt
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
-from shardq.batch import Batch
-from shardq.client import Client, connect
-from shardq.codec import BYTES, JSON, MSGPACK, TEXT, Codec
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.client import Client
+from shardq.client.connecting import connect
+from shardq.client.consumer import Consumer
+from shardq.client.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.client.patterns import QueuePattern
+from shardq.client.producer import Producer, SendArguments
+from shardq.client.queue import Queue
+from shardq.client.semaphore import Permit, Semaphore, SemaphoreState
 from shardq.core.consumer_states import ConsumerState
 from shardq.core.context.counters import Counts
 from shardq.core.counts import QueueCounts, ShardState
+from shardq.core.hooks import AllHooks, HookCall, Hooks, Observer
 from shardq.core.logs.event_log import Event, EventKind
+from shardq.core.message import Message, StoredMessage
 from shardq.core.selecting import MessageFilter
+from shardq.core.settings import OnDeadLetter, Overflow, QueueSettings, QueueSettingsArguments
 from shardq.core.settling.editing import EditArguments
 from shardq.errors import (
     BodyNotFound,
@@ -49,14 +58,6 @@ from shardq.errors import (
     UniqueKeyTaken,
     UnsupportedByStore,
 )
-from shardq.hooks import AllHooks, HookCall, Hooks, Observer
-from shardq.message import Message, StoredMessage
-from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze
-from shardq.patterns import QueuePattern
-from shardq.producer import Producer, SendArguments
-from shardq.queue import Queue
-from shardq.semaphore import Permit, Semaphore, SemaphoreState
-from shardq.settings import OnDeadLetter, Overflow, QueueSettings, QueueSettingsArguments
 from shardq.storage.requests import EntryState, Finding
 
 __all__ = [

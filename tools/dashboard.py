@@ -28,8 +28,8 @@ from tests.browser.shop import open_shop
 from tests.browser.site import serving
 
 PICTURES = {
-    "dashboard-overview": ("/", 760),
-    "dashboard-queue": ("/queues/orders", 900),
+    "dashboard-overview": ("/", 1_000),
+    "dashboard-queue": ("/queues/orders", 1_360),
     "dashboard-dead-letters": ("/dead-letters/{dead}", 700),
     "dashboard-workflow": ("/workflows/{workflow}", 460),
 }
@@ -45,13 +45,15 @@ def draw(browser: Browser, folder: Path) -> None:
     """Write the pictures into a folder."""
     with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
         url = f"sqlite:///{place}/queue.db?synchronous=normal"
-        shop = stack.enter_context(open_shop(url))
+        shop = stack.enter_context(open_shop(url, open_for=55))
         site = stack.enter_context(serving(url, tick=None))
         page = stack.enter_context(open_page(browser, site.address))
         for name, (path, height) in PICTURES.items():
             page.set_viewport_size({"width": 1_280, "height": height})
             page.goto(path.format(dead="orders.dead", workflow=shop.workflow))
             page.wait_for_function("document.querySelector('#status').textContent === 'live'")
+            if page.locator("#history").count():
+                page.locator("#history .u-legend").first.wait_for()
             file = folder / f"{name}.png"
             _save(page, file)
             print(f"{file}: {file.stat().st_size / 1_000:.0f} kB")

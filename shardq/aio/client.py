@@ -17,11 +17,11 @@ from shardq.aio.queue import Queue
 from shardq.aio.semaphore import Semaphore
 from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited, carried_out, in_loop
 from shardq.base.clock import Clock
-from shardq.codec import BYTES, Codec
+from shardq.base.codec import BYTES, Codec
 from shardq.core.context.counters import Counts
 from shardq.core.context.retry import RETRY_SECONDS
-from shardq.hooks import Hooks, Observer
-from shardq.settings import QueueSettingsArguments, check_number
+from shardq.core.hooks import Hooks, Observer
+from shardq.core.settings import QueueSettingsArguments, check_number
 from shardq.storage.abilities import OnLoop
 
 if TYPE_CHECKING:

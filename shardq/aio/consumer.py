@@ -8,9 +8,9 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-import shardq.batch
-import shardq.consumer
-import shardq.message
+import shardq.client.batch
+import shardq.client.consumer
+import shardq.core.message
 from shardq.aio.message import Batch, Message, acks_of
 from shardq.aio.sync_core import doze, nothing_in, receive_or_pause, rest
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
@@ -21,7 +21,7 @@ __all__ = ["Consumer"]
 R = TypeVar("R")
 
 
-class Consumer(Wraps[shardq.consumer.Consumer]):
+class Consumer(Wraps[shardq.client.consumer.Consumer]):
     """Receives messages of one queue, or of several, as :class:`shardq.Consumer` does.
 
     Made by :meth:`shardq.aio.Queue.consumer` and :meth:`shardq.aio.Client.consumer`. Any number of tasks may receive
@@ -29,13 +29,13 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
     receive that is cancelled releases the messages that it has claimed, and the deliveries are not counted.
     """
 
-    def __init__(self, sync: shardq.consumer.Consumer, threads: Threads) -> None:
+    def __init__(self, sync: shardq.client.consumer.Consumer, threads: Threads) -> None:
         super().__init__(sync, threads)
         self._turns = Turns(threads)
         self._turns.rest = partial(rest, sync)
         doze(sync, self._turns.wake)
         self._acks = acks_of(threads)
-        self._popped: list[shardq.message.Message] = []  # by a pop that was cancelled
+        self._popped: list[shardq.core.message.Message] = []  # by a pop that was cancelled
         self._stopped = False
 
     name = passed[str]()
@@ -98,7 +98,7 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
         """Receive up to ``limit`` messages of one shard and ack them before they are returned, as :meth:`pop` does."""
         found = self._popped[: max(0, limit)]
         del self._popped[: len(found)]  # in place: a thread may add what a cancelled call has acked
-        popped: Sequence[shardq.message.Message] = found or await self._when_there(
+        popped: Sequence[shardq.core.message.Message] = found or await self._when_there(
             lambda wait: self._sync.pop_many(limit, wait=wait),
             wait,
             undo=self._popped.extend,
@@ -106,7 +106,7 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
         )
         return [Message(each, self._threads, self._acks) for each in popped]
 
-    def _keep(self, popped: shardq.message.Message | None) -> None:
+    def _keep(self, popped: shardq.core.message.Message | None) -> None:
         if popped is not None:
             self._popped.append(popped)
 
@@ -157,10 +157,10 @@ class Consumer(Wraps[shardq.consumer.Consumer]):
         )
 
 
-def _given_back(batch: shardq.batch.Batch) -> None:
+def _given_back(batch: shardq.client.batch.Batch) -> None:
     if batch:
         batch.release(count=False)
 
 
 def _patience(wait: float | None) -> float:
-    return shardq.consumer.LONGEST_WAIT if wait is None else wait
+    return shardq.client.consumer.LONGEST_WAIT if wait is None else wait

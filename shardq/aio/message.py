@@ -8,22 +8,22 @@ from datetime import datetime
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
-import shardq.batch
-import shardq.message
+import shardq.client.batch
+import shardq.core.message
 from shardq.aio.gathering import Gathering
 from shardq.aio.sync_core import ack_each
 from shardq.aio.threads import Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import Headers
+from shardq.core.hooks import HookCall, Hooks
 from shardq.errors import LeaseLost
-from shardq.hooks import HookCall, Hooks
 
 __all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of", "observed_coroutine"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-Acks: TypeAlias = Gathering[shardq.batch.Batch | shardq.message.Message, None]
+Acks: TypeAlias = Gathering[shardq.client.batch.Batch | shardq.core.message.Message, None]
 
 _MOST_ACKS = 1_000  # in one call
 
@@ -43,7 +43,7 @@ class _Settled(Wraps[S]):
         super().__init__(sync, threads)
         self._acks = acks
 
-    async def _ack(self, acked: shardq.batch.Batch | shardq.message.Message) -> None:
+    async def _ack(self, acked: shardq.client.batch.Batch | shardq.core.message.Message) -> None:
         with self._own_messages():
             await self._acks.submit(acked)
 
@@ -60,13 +60,13 @@ class _Settled(Wraps[S]):
             raise
 
 
-class Batch(_Settled[shardq.batch.Batch], Sequence["Message"]):
+class Batch(_Settled[shardq.client.batch.Batch], Sequence["Message"]):
     """The messages of one bulk read, to be settled together or one by one, as those of :class:`shardq.Batch`.
 
     Acks that several tasks ask for at the same time are one request to the store.
     """
 
-    def __init__(self, sync: shardq.batch.Batch, threads: Threads, acks: Acks) -> None:
+    def __init__(self, sync: shardq.client.batch.Batch, threads: Threads, acks: Acks) -> None:
         super().__init__(sync, threads, acks)
         self._messages: list[Message] | None = None
 
@@ -105,10 +105,10 @@ class Batch(_Settled[shardq.batch.Batch], Sequence["Message"]):
             named = {_of(message): result for message, result in results.items()}
             await self._run(self._sync.ack, results=named)
 
-    release = awaited(shardq.batch.Batch.release)
-    extend = awaited(shardq.batch.Batch.extend)
-    forward = awaited(shardq.batch.Batch.forward)
-    dead_letter = awaited(shardq.batch.Batch.dead_letter)
+    release = awaited(shardq.client.batch.Batch.release)
+    extend = awaited(shardq.client.batch.Batch.extend)
+    forward = awaited(shardq.client.batch.Batch.forward)
+    dead_letter = awaited(shardq.client.batch.Batch.dead_letter)
 
     @property
     def _all(self) -> list[Message]:
@@ -117,7 +117,7 @@ class Batch(_Settled[shardq.batch.Batch], Sequence["Message"]):
         return self._messages
 
 
-class Message(_Settled[shardq.message.Message]):
+class Message(_Settled[shardq.core.message.Message]):
     """A received message, as :class:`shardq.Message`: its properties are the same, its methods are coroutines."""
 
     id = passed[str]()
@@ -155,11 +155,11 @@ class Message(_Settled[shardq.message.Message]):
         else:
             await self._run(self._sync.ack, result=result)
 
-    release = awaited(shardq.message.Message.release)
-    extend = awaited(shardq.message.Message.extend)
-    forward = awaited(shardq.message.Message.forward)
-    dead_letter = awaited(shardq.message.Message.dead_letter)
-    note = awaited(shardq.message.Message.note)
+    release = awaited(shardq.core.message.Message.release)
+    extend = awaited(shardq.core.message.Message.extend)
+    forward = awaited(shardq.core.message.Message.forward)
+    dead_letter = awaited(shardq.core.message.Message.dead_letter)
+    note = awaited(shardq.core.message.Message.note)
 
     async def open(self) -> BodyReader:
         """Open a :attr:`large` body. Errors are those of :meth:`shardq.Message.open`."""
@@ -172,7 +172,7 @@ class Message(_Settled[shardq.message.Message]):
         return hash(self._sync)
 
 
-def _of(message: Message) -> shardq.message.Message:
+def _of(message: Message) -> shardq.core.message.Message:
     return message._sync  # noqa: SLF001 - of this file
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import shardq.patterns
+import shardq.client.patterns
 from shardq.aio.consumer import Consumer
 from shardq.aio.queue import Queue
 from shardq.aio.threads import Wraps, awaited, passed
-from shardq.codec import Codec
-from shardq.queue_internals import consumer_of
+from shardq.base.codec import Codec
+from shardq.client.queue_internals import consumer_of
 
 __all__ = ["QueuePattern", "working_consumer"]
 
 
-class QueuePattern(Wraps[shardq.patterns.QueuePattern]):
+class QueuePattern(Wraps[shardq.client.patterns.QueuePattern]):
     """The queues whose names match a pattern, as they come and go. Made by :meth:`shardq.aio.Client.pattern`.
 
     :func:`shardq.aio.work` works their messages. The rules of patterns are those of :class:`shardq.QueuePattern`.
@@ -21,7 +21,7 @@ class QueuePattern(Wraps[shardq.patterns.QueuePattern]):
     name = passed[str]()
     """The pattern."""
 
-    names = awaited(shardq.patterns.QueuePattern.names)
+    names = awaited(shardq.client.patterns.QueuePattern.names)
 
     async def queue(self, name: str) -> Queue:
         """Return one of the queues. Raises InvalidName or QueueNotFound."""

@@ -9,29 +9,29 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-import shardq.producer
-import shardq.queue
+import shardq.client.producer
+import shardq.client.queue
 from shardq.aio.consumer import Consumer
 from shardq.aio.gathering import Gathering, Outcome
 from shardq.aio.message import BodyReader
 from shardq.aio.semaphore import Semaphore
 from shardq.aio.sync_core import hooks_of, send_each
 from shardq.aio.threads import Threads, Wraps, awaited, in_loop, passed
+from shardq.base.codec import BYTES, Codec
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
-from shardq.codec import BYTES, Codec
+from shardq.client.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
+from shardq.core.hooks import HookCall, stamped
+from shardq.core.message import StoredMessage
 from shardq.core.selecting import MessageFilter
-from shardq.hooks import HookCall, stamped
-from shardq.message import StoredMessage
-from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
-from shardq.settings import QueueSettings
+from shardq.core.settings import QueueSettings
 
 __all__ = ["Producer", "Queue"]
 
 T = TypeVar("T")
 
 
-class Queue(Wraps[shardq.queue.Queue]):
+class Queue(Wraps[shardq.client.queue.Queue]):
     """A queue of a store. Made by a :class:`shardq.aio.Client`.
 
     Its methods are those of :class:`shardq.Queue`, with the same arguments, results and errors.
@@ -84,26 +84,26 @@ class Queue(Wraps[shardq.queue.Queue]):
         """Return an existing semaphore of the queue's store. Raises QueueNotFound."""
         return Semaphore(await self._threads.run(self._sync.semaphore, name), self._threads)
 
-    counts = awaited(shardq.queue.Queue.counts)
-    shard_states = awaited(shardq.queue.Queue.shard_states)
-    consumers = awaited(shardq.queue.Queue.consumers)
-    peek = awaited(shardq.queue.Queue.peek)
-    get = awaited(shardq.queue.Queue.get)
-    trace = awaited(shardq.queue.Queue.trace)
-    edit = awaited(shardq.queue.Queue.edit)
-    remove = awaited(shardq.queue.Queue.remove)
-    remove_where = awaited(shardq.queue.Queue.remove_where)
-    purge = awaited(shardq.queue.Queue.purge)
-    replay = awaited(shardq.queue.Queue.replay)
-    alter = awaited(shardq.queue.Queue.alter)
-    pause = awaited(shardq.queue.Queue.pause)
-    resume = awaited(shardq.queue.Queue.resume)
-    redrive = awaited(shardq.queue.Queue.redrive)
-    sweep = awaited(shardq.queue.Queue.sweep)
-    evict = awaited(shardq.queue.Queue.evict)
-    ack = awaited(shardq.queue.Queue.ack)
-    release = awaited(shardq.queue.Queue.release)
-    extend = awaited(shardq.queue.Queue.extend)
+    counts = awaited(shardq.client.queue.Queue.counts)
+    shard_states = awaited(shardq.client.queue.Queue.shard_states)
+    consumers = awaited(shardq.client.queue.Queue.consumers)
+    peek = awaited(shardq.client.queue.Queue.peek)
+    get = awaited(shardq.client.queue.Queue.get)
+    trace = awaited(shardq.client.queue.Queue.trace)
+    edit = awaited(shardq.client.queue.Queue.edit)
+    remove = awaited(shardq.client.queue.Queue.remove)
+    remove_where = awaited(shardq.client.queue.Queue.remove_where)
+    purge = awaited(shardq.client.queue.Queue.purge)
+    replay = awaited(shardq.client.queue.Queue.replay)
+    alter = awaited(shardq.client.queue.Queue.alter)
+    pause = awaited(shardq.client.queue.Queue.pause)
+    resume = awaited(shardq.client.queue.Queue.resume)
+    redrive = awaited(shardq.client.queue.Queue.redrive)
+    sweep = awaited(shardq.client.queue.Queue.sweep)
+    evict = awaited(shardq.client.queue.Queue.evict)
+    ack = awaited(shardq.client.queue.Queue.ack)
+    release = awaited(shardq.client.queue.Queue.release)
+    extend = awaited(shardq.client.queue.Queue.extend)
 
     async def open(self, message_id: str) -> BodyReader:
         """Open the large body of a message, in any state. Errors are those of :meth:`shardq.Queue.open`."""
@@ -124,7 +124,7 @@ class Queue(Wraps[shardq.queue.Queue]):
             yield message
 
 
-class Producer(Wraps[shardq.producer.Producer]):
+class Producer(Wraps[shardq.client.producer.Producer]):
     """Sends messages to one queue. For any number of tasks.
 
     Made by :meth:`shardq.aio.Queue.producer`. Nothing is buffered: when a send returns, its messages are stored. Tasks
@@ -132,7 +132,7 @@ class Producer(Wraps[shardq.producer.Producer]):
     """
 
     def __init__(
-        self, sync: shardq.producer.Producer, threads: Threads, *, most: int, linger: float = 0.0
+        self, sync: shardq.client.producer.Producer, threads: Threads, *, most: int, linger: float = 0.0
     ) -> None:
         super().__init__(sync, threads)
         self._sends: Gathering[OutgoingMessage, str] = Gathering(
@@ -166,8 +166,8 @@ class Producer(Wraps[shardq.producer.Producer]):
     def _send_each(self, messages: Sequence[OutgoingMessage], since: float) -> list[Outcome[str]]:
         return [(each.result, each.error) for each in send_each(self._sync, messages, since)]
 
-    send_file = awaited(shardq.producer.Producer.send_file)
-    send_stream = awaited(shardq.producer.Producer.send_stream)
+    send_file = awaited(shardq.client.producer.Producer.send_file)
+    send_stream = awaited(shardq.client.producer.Producer.send_stream)
 
     async def send_many(
         self,

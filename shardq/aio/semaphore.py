@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import shardq.semaphore
+import shardq.client.semaphore
 from shardq.aio.sync_core import PermitAttempts, timed_out
 from shardq.aio.threads import Threads, Wraps, awaited, carried_out, passed
 from shardq.aio.turns import Turns
@@ -17,14 +17,14 @@ from shardq.errors import PermitLost
 __all__ = ["Permit", "Semaphore"]
 
 
-class Semaphore(Wraps[shardq.semaphore.Semaphore]):
+class Semaphore(Wraps[shardq.client.semaphore.Semaphore]):
     """A limited number of holders at a time, as :class:`shardq.Semaphore`. Made by :meth:`shardq.aio.Client.semaphore`.
 
     The tasks that wait for one object take turns, and need no threads. As an ``async with`` block it takes a permit
     however long that takes.
     """
 
-    def __init__(self, sync: shardq.semaphore.Semaphore, threads: Threads) -> None:
+    def __init__(self, sync: shardq.client.semaphore.Semaphore, threads: Threads) -> None:
         super().__init__(sync, threads)
         self._entered: dict[asyncio.Task[Any] | None, list[Permit]] = {}
         self._turns = Turns(threads)
@@ -42,8 +42,8 @@ class Semaphore(Wraps[shardq.semaphore.Semaphore]):
         """Return the seconds after which the permit of a holder that died comes back."""
         return await self._threads.run(lambda: self._sync.lease)
 
-    alter = awaited(shardq.semaphore.Semaphore.alter)
-    state = awaited(shardq.semaphore.Semaphore.state)
+    alter = awaited(shardq.client.semaphore.Semaphore.alter)
+    state = awaited(shardq.client.semaphore.Semaphore.state)
 
     async def acquire(self, timeout: float | None = None) -> Permit:
         """Take a permit; wait up to ``timeout`` seconds for it (None: for ever). With 0 it does not wait.
@@ -86,7 +86,7 @@ class Semaphore(Wraps[shardq.semaphore.Semaphore]):
         await permit.__aexit__(kind, error, trace)
 
 
-class Permit(Wraps[shardq.semaphore.Permit]):
+class Permit(Wraps[shardq.client.semaphore.Permit]):
     """A permit of a semaphore, held until :meth:`release` or the end of its ``async with`` block."""
 
     semaphore = passed[str]()
@@ -96,7 +96,7 @@ class Permit(Wraps[shardq.semaphore.Permit]):
         """Return whether the lease of the permit has expired, so that another holder may have it."""
         return await self._threads.run(lambda: self._sync.lost)
 
-    check = awaited(shardq.semaphore.Permit.check)
+    check = awaited(shardq.client.semaphore.Permit.check)
 
     async def release(self) -> None:
         """Give the permit back, also when this is cancelled. Errors are those of :meth:`shardq.Permit.release`."""
@@ -115,6 +115,6 @@ class Permit(Wraps[shardq.semaphore.Permit]):
                 raise
 
 
-def _returned(taken: shardq.semaphore.Permit | None) -> None:
+def _returned(taken: shardq.client.semaphore.Permit | None) -> None:
     if taken is not None:
         taken.release()

@@ -11,22 +11,22 @@ from math import inf
 from typing import TypeVar, cast
 
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.batch import Batch
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.producer import Producer
+from shardq.client.semaphore import Permit, Semaphore
 from shardq.core.context.group_commit import Pending, for_another_thread
 from shardq.core.context.settle_group_commit import MOST_SPANS
+from shardq.core.held import Selection, SettleState, in_states
+from shardq.core.hooks import Hooks
 from shardq.core.limits.queue_limits import PermitPace
+from shardq.core.message import Message
 from shardq.core.receiving.idling import Dozing, NothingYet
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import Send, prepare_options
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.settle import spans_of
 from shardq.errors import PermitTimeout, ShardqError
-from shardq.held import Selection, SettleState, in_states
-from shardq.hooks import Hooks
-from shardq.message import Message
-from shardq.producer import Producer
-from shardq.semaphore import Permit, Semaphore
 from shardq.storage.listening import Waiter
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
 # ruff: noqa: SLF001 - it is of the same house
 
 T = TypeVar("T")
+_UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 
 def doze(consumer: Consumer, wake: Callable[[], None]) -> None:
@@ -207,9 +208,6 @@ def _ack_together(acked: Sequence[Batch | Message]) -> Sequence[Exception | None
         except Exception as error:
             errors[place] = error
     return errors
-
-
-_UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 
 def _selections(acked: Batch | Message) -> Sequence[Selection]:

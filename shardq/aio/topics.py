@@ -9,7 +9,7 @@ import shardq.topics
 from shardq.aio.consumer import Consumer
 from shardq.aio.queue import Queue
 from shardq.aio.threads import Wraps, awaited, passed
-from shardq.settings import QueueSettingsArguments
+from shardq.core.settings import QueueSettingsArguments
 from shardq.topics.filters import Filter, FilterLike
 from shardq.topics.subscription import Start
 

@@ -14,13 +14,13 @@ from shardq.aio.patterns import QueuePattern, working_consumer
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
+from shardq.base.codec import BYTES, Codec
 from shardq.base.texts import described
-from shardq.codec import BYTES, Codec
-from shardq.consumer import MAX_BATCH
+from shardq.client.consumer import MAX_BATCH
+from shardq.client.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
+from shardq.client.queue_internals import chains_of, observer_of, queue_of
+from shardq.core.settings import QueueSettings, check_number
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
-from shardq.queue_internals import chains_of, observer_of, queue_of
-from shardq.settings import QueueSettings, check_number
 
 __all__ = ["Handler", "work"]
 

@@ -7,7 +7,7 @@ from html import escape
 
 import msgspec
 
-__all__ = ["Node", "as_mermaid", "as_svg", "mermaid_text"]
+__all__ = ["Node", "as_mermaid", "as_svg"]
 
 _WIDTH, _HEIGHT, _RIGHT, _DOWN, _EDGE = 190, 40, 70, 14, 20  # of boxes and between them
 _LONGEST = 28  # characters of a line in a box

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["RECHECK_SECONDS", "BackgroundThread", "ChangeNotifier", "Flag", "PlainLock", "Turn"]
+__all__ = ["RECHECK_SECONDS", "BackgroundThread", "ChangeNotifier", "Flag", "Turn"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.shard import check_queue_name
 from shardq.broadcast.subscription import Subscription, live_queues
 from shardq.client import Client, check_client
-from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.sending.prepared import check_bodies
+from shardq.core.settings import check_number
 from shardq.errors import InvalidName, PartialSend, QueueNotFound
-from shardq.settings import check_number
 
 __all__ = ["Broadcast"]
 

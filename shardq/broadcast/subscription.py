@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from shardq.base.closing import Closing
+from shardq.base.codec import Codec
 from shardq.base.waits import Flag
-from shardq.batch import Batch
 from shardq.client import Client
-from shardq.codec import Codec
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.queue_internals import use
+from shardq.core.message import Message, StoredMessage
+from shardq.core.settings import check_number
 from shardq.errors import Closed, LeaseLost, QueueNotFound, ShardqError
-from shardq.message import Message, StoredMessage
-from shardq.queue_internals import use
-from shardq.settings import check_number
 from shardq.storage.per_process import forks
 from shardq.storage.requests import EntryState
 
@@ -34,6 +34,7 @@ _log = logging.getLogger(__name__)
 
 LEASE_SECONDS = 30.0
 _MANY = 100_000
+_SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time, and made again
 
 
 class Entry:
@@ -127,9 +128,6 @@ def _registry(broadcast: str) -> str:
 def _queue_of(broadcast: str, entry: Message | StoredMessage) -> str:
     _, _, _, bundle, position = entry.id.rsplit(":", 4)
     return f"{broadcast}.live/{bundle}-{position}-{entry.deliveries}"
-
-
-_SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time, and made again
 
 
 class Subscription(Closing):

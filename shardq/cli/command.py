@@ -15,7 +15,7 @@ import click
 
 if TYPE_CHECKING:
     from shardq.client import Client
-    from shardq.queue import Queue
+    from shardq.client.queue import Queue
     from shardq.storage.abilities import SavedStore
     from shardq.storage.store import Store
 
@@ -36,7 +36,6 @@ __all__ = [
     "queue_argument",
     "read_each",
     "worked_queues",
-    "write_example",
     "yes_option",
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "SECTIONS", "CommandEntry"]
+__all__ = ["COMMANDS", "SECTIONS"]
 
 _HERE = "shardq.cli.commands"
 

@@ -28,9 +28,7 @@ from shardq.errors import (
 )
 
 __all__ = [
-    "BROKEN_PIPE",
     "FAILURE",
-    "INTERRUPTED",
     "NOT_FOUND",
     "NO_ROOM",
     "UNAVAILABLE",
@@ -39,7 +37,6 @@ __all__ = [
     "end",
     "exit_code",
     "explain",
-    "explain_as_json",
 ]
 
 FAILURE, USAGE, NOT_FOUND, UNAVAILABLE = 1, 2, 3, 4

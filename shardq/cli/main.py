@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from shardq.cli.command import URL_OF_COMMAND, ExampleGroup, Session
 from shardq.cli.command_table import COMMANDS, SECTIONS
 
-__all__ = ["Program", "accept_url", "main"]
+__all__ = ["main"]
 
 DEFAULT_URL = "sqlite:///shardq.db"
 

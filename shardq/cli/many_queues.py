@@ -9,11 +9,11 @@ import click
 
 from shardq.base.patterns import is_pattern
 from shardq.cli.command import Session, read_each
+from shardq.cli.declarations import change_text, settings_difference
 from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_json
-from shardq.declarations import change_text, settings_difference
+from shardq.client.queue import Queue
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.queue import Queue
 
 __all__ = ["Operation", "changes_of", "matching", "on_each"]
 

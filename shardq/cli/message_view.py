@@ -11,11 +11,11 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from shardq.base.codec import JSON, codec_named
 from shardq.base.outgoing_message import Headers, HeaderValue
-from shardq.codec import JSON, codec_named
+from shardq.core.message import Message, StoredMessage
 from shardq.core.settling.dead_letters import REASON, deliveries_before
 from shardq.errors import InvalidMessage
-from shardq.message import Message, StoredMessage
 
 __all__ = ["HeaderObject", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
 

@@ -22,7 +22,7 @@ import click
 from shardq.cli.failures import NO_ROOM
 from shardq.cli.message_view import body_text
 from shardq.cli.printing import print_line
-from shardq.message import Message, StoredMessage
+from shardq.core.message import Message, StoredMessage
 
 __all__ = ["check_output", "goes_through", "open_output", "output_option", "wait_for_reader", "write_body"]
 

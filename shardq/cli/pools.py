@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from shardq.cli.printing import many, tell
+from shardq.cli.queue_history import history_option, keeping_history
 from shardq.cli.times import in_words
 from shardq.errors import ShardqError
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
@@ -38,11 +39,12 @@ _OPTIONS = (
         metavar="FILE",
         help="Touch this file every second while the loop of the pool runs.",
     ),
+    history_option,
 )
 
 
 def monitor_options(command: F) -> F:
-    """Give a command the options of a :class:`MonitorOptions`."""
+    """Give a command the options of a :class:`MonitorOptions`, and that of the history."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -65,12 +67,18 @@ def beating(monitor: Monitor, progress: Callable[[PoolReport], None]) -> Callabl
     return turned
 
 
-def run_pool(pool: WorkerPool, monitor: Monitor, log: JsonLog | None) -> PoolReport:
-    """Print the work of a pool, and run it. An error is raised after its summary, unless it did nothing."""
+def run_pool(
+    pool: WorkerPool, monitor: Monitor, log: JsonLog | None, *, history: str | None = None
+) -> PoolReport:
+    """Print the work of a pool, and run it. An error is raised after its summary, unless it did nothing.
+
+    The history of the store of the URL ``history`` is kept meanwhile.
+    """
     tell(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
     monitor.measures = pool.measures
     try:
-        return pool.run()
+        with keeping_history(history, measures=pool.measures):
+            return pool.run()
     except ShardqError:
         if pool.report.total.batches:
             tell(summary(pool.report), log)

@@ -16,8 +16,8 @@ from shardq.base.outgoing_message import OutgoingMessage
 from shardq.cli.message_line import encode_line, parse_plain
 from shardq.cli.output import open_output
 from shardq.cli.printing import many
+from shardq.client.producer import Producer
 from shardq.errors import InvalidMessage, PartialSend, ShardqError
-from shardq.producer import Producer
 
 __all__ = [
     "Parse",

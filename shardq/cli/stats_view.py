@@ -11,8 +11,8 @@ import msgspec
 
 from shardq.base.clock import from_datetime
 from shardq.cli.times import in_words
+from shardq.client.queue import Queue
 from shardq.core.counts import QueueCounts, ShardState
-from shardq.queue import Queue
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -28,7 +28,6 @@ __all__ = [
     "heat_map",
     "print_heat_map",
     "rows_of",
-    "shade",
     "total_of",
     "watch_live",
 ]

@@ -10,18 +10,18 @@ from itertools import islice
 import msgspec
 
 from shardq.base.clock import from_datetime, is_aware, microseconds, to_datetime
+from shardq.base.codec import Codec
 from shardq.base.outgoing_message import group_of
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.base.texts import shown
-from shardq.codec import Codec
 from shardq.core.context.blocked import why_blocked
 from shardq.core.context.event_writer import Entry
 from shardq.core.context.identity import ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice
+from shardq.core.message import StoredMessage
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice
-from shardq.message import StoredMessage
 from shardq.storage.bundle_data import BundleData, decode_bundle
 from shardq.storage.requests import ClaimedSlice, Peek, Span, StoredSlice
 
@@ -36,7 +36,6 @@ __all__ = [
     "find_many",
     "find_parts",
     "find_slice",
-    "find_slices",
     "held_stored",
     "history_slices",
     "messages_in",

@@ -13,13 +13,13 @@ from shardq.base.texts import shown
 from shardq.core.browsing import PAGE_MESSAGES, held_stored, slices
 from shardq.core.context.identity import REGISTRATION_LIFETIME, ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice
 from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import GIVE_BACK, RELEASE
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
-from shardq.held import HeldSlice
 from shardq.storage.requests import Peek
 from shardq.storage.writing import telling_done
 

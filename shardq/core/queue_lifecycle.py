@@ -16,6 +16,7 @@ from shardq.core.context.retry import Retry
 from shardq.core.limits.queue_limits import check_limits
 from shardq.core.logs.log_queues import drop_logs
 from shardq.core.receiving.unused import drop_belongings
+from shardq.core.settings import QueueSettings, QueueSettingsArguments, check_store, warn_of_differences
 from shardq.core.settling.dead_letters import (
     REFUSED,
     check_dead_letter_chain,
@@ -24,7 +25,6 @@ from shardq.core.settling.dead_letters import (
     drop_dead_letter_queue,
 )
 from shardq.errors import QueueExists, QueueNotFound
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_store, warn_of_differences
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done

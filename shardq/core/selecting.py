@@ -9,18 +9,18 @@ import msgspec
 
 from shardq.base.callables import check_runs
 from shardq.base.clock import from_datetime, is_aware
+from shardq.base.codec import Codec
 from shardq.base.outgoing_message import Headers, HeaderValue, group_of
 from shardq.base.receipt import MessageId
 from shardq.base.texts import kind_of, shown
-from shardq.codec import Codec
 from shardq.core.browsing import ROOM, Holders, messages_in, remove, slices
 from shardq.core.context.blocked import why_blocked
 from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice
+from shardq.core.message import StoredMessage
 from shardq.core.settling.dead_letters import REASON, group_before
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice
-from shardq.message import StoredMessage
 from shardq.storage.requests import Bundle, Peek, StoredSlice
 from shardq.storage.writing import telling_done
 

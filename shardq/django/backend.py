@@ -18,6 +18,7 @@ from django.db import close_old_connections
 from django.utils import timezone
 
 from shardq.base.receipt import MessageId
+from shardq.client.outcome import Outcome, Retry, Snooze
 from shardq.django.api import (
     BaseTaskBackend,
     Task,
@@ -33,7 +34,6 @@ from shardq.django.api import (
 )
 from shardq.django.calls import Attempts, DjangoCall, shardq_priority
 from shardq.errors import InvalidMessage, InvalidReceipt, InvalidSetting, QueueNotFound, ShardqError
-from shardq.outcome import Outcome, Retry, Snooze
 from shardq.storage.per_process import forks
 from shardq.tasks import (
     CurrentTask,

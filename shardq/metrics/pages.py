@@ -14,8 +14,8 @@ import msgspec
 
 from shardq.base.closing import Closing
 from shardq.base.texts import shown
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.settings import check_number
 
 __all__ = ["Answer", "Page", "PageServer", "check_port", "metrics_page"]
 

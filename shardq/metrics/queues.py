@@ -16,11 +16,11 @@ from shardq.base.closing import Closing
 from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.base.texts import masked
 from shardq.client import Client
+from shardq.client.queue_internals import live_consumers
 from shardq.core.counts import QueueCounts, total
+from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.queue_internals import live_consumers
 from shardq.schedules import Schedule
-from shardq.settings import check_number
 from shardq.topics.names import folder_of, is_of_subscription, topic_in
 
 __all__ = ["INTERVAL_SECONDS", "QueueMetrics"]

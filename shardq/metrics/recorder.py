@@ -9,12 +9,12 @@ from itertools import count
 from typing import Any
 
 from shardq.core.context.counters import Counts
+from shardq.core.hooks import Observer
 from shardq.errors import ShardqError
-from shardq.hooks import Observer
 from shardq.metrics.measures import BOUNDS, Durations, Key, Measures
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["MOST_LABELS", "OUTCOMES", "Metrics"]
+__all__ = ["MOST_LABELS", "Metrics"]
 
 OTHERS = "_others"
 OUTCOMES = ("worked", "failed", "snoozed", "discarded")

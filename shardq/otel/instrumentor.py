@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any
 
 from shardq.client import Client
-from shardq.hooks import AllHooks, Hooks
+from shardq.core.hooks import AllHooks, Hooks
 from shardq.otel.tracing import Tracing
 
 __all__ = ["ShardqInstrumentor", "instrument", "uninstrument"]

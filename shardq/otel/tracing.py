@@ -18,12 +18,12 @@ from opentelemetry.util.types import AttributeValue
 from shardq.base.outgoing_message import TASK_HEADER, HeaderValue
 from shardq.base.receipt import MessageId
 from shardq.base.texts import text_of
+from shardq.client.outcome import DeadLetter, Outcome, Retry, outcome_name
+from shardq.core.hooks import HookCall, Hooks
+from shardq.core.message import Message
 from shardq.errors import InvalidMessage, PartialSend
-from shardq.hooks import HookCall, Hooks
-from shardq.message import Message
 from shardq.otel import names
 from shardq.otel.destinations import Destination, destination_of
-from shardq.outcome import DeadLetter, Outcome, Retry, outcome_name
 
 if TYPE_CHECKING:
     from shardq.aio import Message as AsyncMessage

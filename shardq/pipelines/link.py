@@ -10,10 +10,10 @@ import msgspec
 from shardq.base.callables import check_runs
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.texts import kind_of, shown
+from shardq.client.outcome import Backoff
+from shardq.core.message import Message
 from shardq.core.sending.prepared import are_several
 from shardq.errors import InvalidSetting
-from shardq.message import Message
-from shardq.outcome import Backoff
 
 __all__ = [
     "DanglingEnd",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shardq.base.codec import BYTES, Codec, check_codec, codec_named
 from shardq.base.texts import kind_of, shown
 from shardq.client import Client, check_client
-from shardq.codec import BYTES, Codec, check_codec, codec_named
+from shardq.client.outcome import Backoff
 from shardq.errors import QueueNotFound
-from shardq.outcome import Backoff
 from shardq.pipelines.link import (
     DanglingEnd,
     DuplicateLink,

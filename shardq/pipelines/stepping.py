@@ -12,18 +12,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shardq.base.callables import check_has_run
+from shardq.base.codec import BYTES, Codec
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.texts import shown
 from shardq.client import Client
-from shardq.codec import BYTES, Codec
+from shardq.client.outcome import Discard, Outcome, Retry, Snooze
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.hooks import with_headers
+from shardq.core.message import Message
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.sending.storing import send_once
 from shardq.errors import LeaseLost, OutcomeUnknown, QueueFull, QueuePaused, StoreUnavailable
-from shardq.hooks import with_headers
-from shardq.message import Message
-from shardq.outcome import Discard, Outcome, Retry, Snooze
 from shardq.pipelines.link import Forward, Link, Split, UndeclaredTarget
 from shardq.pipelines.throughput import LinkTally
 

@@ -24,6 +24,13 @@ from shardq.worker import WorkerReport
 
 __all__ = ["NOTE_SECONDS", "LinkRate", "LinkReport", "LinkTally", "Notes", "PipelineReport", "rates_of"]
 
+QUEUE = "_shardq/pipelines"
+NOTE_SECONDS = 5.0
+COUNTED_SECONDS = 3 * NOTE_SECONDS  # a worker that has noted nothing for so long does nothing
+MOST_NOTES = 10_000
+_NAME = "pipeline"
+_ENCODER = msgspec.msgpack.Encoder()
+
 
 class LinkReport(msgspec.Struct, frozen=True):
     """Counters of one link, of one process or of several added up. They count messages."""
@@ -72,13 +79,6 @@ class LinkTally:
         numbers: dict[str, Any] = msgspec.structs.asdict(report)
         with self._lock:
             return PipelineReport(**numbers, links=dict(self._links))
-
-
-QUEUE = "_shardq/pipelines"
-NOTE_SECONDS = 5.0
-COUNTED_SECONDS = 3 * NOTE_SECONDS  # a worker that has noted nothing for so long does nothing
-MOST_NOTES = 10_000
-_NAME = "pipeline"
 
 
 class LinkRate(msgspec.Struct, frozen=True):
@@ -156,5 +156,4 @@ def _rate(source: str, now: LinkReport, before: LinkReport | None, seconds: floa
     return LinkRate(source, (now.worked - then.worked) / span, (now.sent - then.sent) / span)
 
 
-_ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(list[LinkRate])

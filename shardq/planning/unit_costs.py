@@ -9,7 +9,7 @@ import msgspec
 from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
 
-__all__ = ["Cost", "Sides", "UnitCosts", "unit_costs"]
+__all__ = ["Cost", "UnitCosts", "unit_costs"]
 
 
 class Cost(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ import logging
 
 import msgspec
 
+from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.storing import send_once
-from shardq.queue import Queue
 from shardq.schedules.plans import Plans, Seen, id_of
 from shardq.schedules.schedule import Plan
 from shardq.storage.requests import EntryState

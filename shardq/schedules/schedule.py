@@ -11,7 +11,7 @@ from shardq.base.clock import seconds, to_datetime
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, Headers, OutgoingMessage
 from shardq.schedules.timing import Timing
 
-__all__ = ["ID_HEADER", "MOMENT_HEADER", "CatchUp", "Overlap", "Plan", "Schedule"]
+__all__ = ["MOMENT_HEADER", "CatchUp", "Overlap", "Plan", "Schedule"]
 
 Overlap = Literal["allow", "skip"]
 """Whether an occurrence takes place while the message of the last one still waits or is in flight."""

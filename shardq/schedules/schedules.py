@@ -11,13 +11,15 @@ from typing import Any, get_args
 import msgspec
 
 from shardq.base.clock import to_datetime
+from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.base.texts import shown
-from shardq.codec import BYTES, Codec, check_codec
+from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.sending.appending import too_large
 from shardq.core.sending.planned_bundles import choose_shard
 from shardq.core.sending.prepared import prepare_options, size_of
+from shardq.core.settings import check_number, warn_of_differences
 from shardq.errors import (
     Closed,
     InvalidMessage,
@@ -28,11 +30,9 @@ from shardq.errors import (
     ScheduleNotFound,
     StoreUnavailable,
 )
-from shardq.queue import Queue
 from shardq.schedules.plans import FOLDER, Plans, Seen, check_id, id_of
 from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule
 from shardq.schedules.timing import Timing, moment_of, timing_of
-from shardq.settings import check_number, warn_of_differences
 from shardq.storage.writing import telling_done
 
 __all__ = ["Schedules", "forget"]

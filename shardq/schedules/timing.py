@@ -14,8 +14,8 @@ from cronsim import CronSim, CronSimError
 
 from shardq.base.clock import from_datetime, is_aware, microseconds, to_datetime
 from shardq.base.texts import kind_of, shown
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.settings import check_number
 
 __all__ = ["Timing", "moment_of", "timing_of"]
 

@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from shardq.base.texts import masked
+from shardq.core.settings import check_number
 from shardq.errors import ShardqError
 from shardq.service.access import KeyFile
 from shardq.service.desk import Desk, Doctor, Mask, StoreReads
@@ -30,7 +31,6 @@ from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import fields_of, read_fields
 from shardq.service.sessions import Identity, RateLimits, Sessions
 from shardq.service.views import Changed
-from shardq.settings import check_number
 
 __all__ = ["API", "Service", "ServiceOptions"]
 

@@ -14,13 +14,14 @@ import msgspec
 import shardq.aio
 from shardq.base.texts import masked
 from shardq.client import Client, connect
+from shardq.client.queue_internals import live_consumers
+from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.queue_internals import live_consumers
+from shardq.history.sampler import INTERVAL_SECONDS
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
-from shardq.settings import QueueSettings
 
 __all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
 
@@ -71,6 +72,7 @@ class StoreReads:
         self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS)
         self.client = shardq.aio.Client(self.sync, threads=THREADS)
         self.shared = SharedReads()
+        self.histories = SharedReads(INTERVAL_SECONDS)  # no sample is newer
         self.ticks = Ticks()
         self.survey = Survey(self)
 

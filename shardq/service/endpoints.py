@@ -8,7 +8,8 @@ from typing import Any, Literal
 import msgspec
 
 from shardq import Event
-from shardq.service import features, letters, messages, queues
+from shardq.history import History
+from shardq.service import charts, features, letters, messages, queues
 from shardq.service import parameters as given
 from shardq.service import views as view
 from shardq.service.access import Role
@@ -73,6 +74,9 @@ ENDPOINTS = (
     Endpoint("POST", "/resume/{queue}", "manage", queues.resume, given.Nothing, view.QueueDetail),
     Endpoint("POST", "/sweep/{queue}", "manage", queues.sweep, given.Nothing, view.Changed),
     Endpoint("GET", "/shards/{queue}", "read", queues.show_shards, given.Shards, view.ShardsView),
+    Endpoint("GET", "/history", "read", charts.show_total_history, charts.Range, History),
+    Endpoint("GET", "/history/{queue}", "read", charts.show_history, charts.Range, History),
+    Endpoint("GET", "/histories", "read", charts.list_histories, charts.ListHistories, charts.HistoriesView),
     Endpoint(
         "GET", "/messages/{queue}", "read", messages.list_messages, given.ListMessages, view.MessagesView
     ),

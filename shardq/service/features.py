@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import msgspec
 
 from shardq.base.texts import many, masked
+from shardq.client.queue_internals import stored_in
 from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
-from shardq.queue_internals import stored_in
 from shardq.schedules import Schedule
 from shardq.service.desk import Desk, NotFound, gathered
 from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId

@@ -14,9 +14,9 @@ import msgspec
 
 from shardq import MessageFilter, StoredMessage
 from shardq.base.shard import DEAD_LETTER_SUFFIX
+from shardq.client.queue_internals import stored_in
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
-from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk
 from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, remove_each, scan, shown_message
 from shardq.service.parameters import MOST_SCANNED, Letters, Redrive, RemoveMessages

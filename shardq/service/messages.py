@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardq import Event, StoredMessage
+from shardq.client.queue_internals import stored_in
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.queue_internals import stored_in
 from shardq.service.desk import Desk, NotFound, gathered
 from shardq.service.parameters import Letters, ListMessages, MessageFilter, Nothing, OneMessage, Send
 from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView

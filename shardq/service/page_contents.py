@@ -13,7 +13,7 @@ from shardq.service import parameters as given
 from shardq.service.endpoints import ENDPOINTS, Endpoint
 from shardq.service.views import ConsumersView, ConsumerView, ShardsView, ShardView, WorkflowDetail
 
-__all__ = ["PAGES", "Page"]
+__all__ = ["PAGES", "Content", "Page"]
 
 Ask = Callable[..., Awaitable[Any]]
 Content = dict[str, Any]

@@ -19,7 +19,7 @@ from shardq.service.desk import Desk, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
 from shardq.service.forms import Said, back_to, form_given, report_of, said_before
-from shardq.service.page_contents import PAGES, Page
+from shardq.service.page_contents import PAGES, Content, Page
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.reading import event_stream, fields_of, read_fields
 from shardq.service.rendering import made_templates
@@ -120,7 +120,7 @@ def _showing(service: Behind, page: Page) -> Answer:
 
         began = time.monotonic()
         content = await page.load(ask, name, given)
-        content = {"took": time.monotonic() - began} | content
+        content = Content(took=time.monotonic() - began) | content
         content |= {
             "name": name,
             "given": given,

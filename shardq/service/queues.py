@@ -14,6 +14,7 @@ import msgspec
 from shardq import ConsumerState, ShardState
 from shardq.base.shard import INTERNAL
 from shardq.base.texts import many
+from shardq.core.settings import check_setting_name
 from shardq.errors import InvalidSetting
 from shardq.service.desk import Desk, gathered
 from shardq.service.messages import page_of, pages_of
@@ -39,7 +40,6 @@ from shardq.service.views import (
     ShardsView,
     ShardView,
 )
-from shardq.settings import check_setting_name
 
 __all__ = [
     "alter_queue",

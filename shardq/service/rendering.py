@@ -40,6 +40,7 @@ def made_templates() -> jinja2.Environment:
         span=span,
         size=size,
         in_path=in_path,
+        as_id=as_id,
         pattern=re.escape,
         pretty=pretty,
         compact=compact,
@@ -105,6 +106,15 @@ def size(count: int) -> Markup:
 def in_path(name: str) -> str:
     """Return a name as one part of a path."""
     return quote(name, safe="@:")
+
+
+def as_id(name: str) -> str:
+    """Return a name as a part of an id. A script looks for ids by selectors, in which other characters mean something.
+
+    >>> as_id("mail/eu.dead")
+    'mail_2f_eu_2e_dead'
+    """
+    return re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found[0]):x}_", name)
 
 
 def pretty(value: Any) -> str:

@@ -23,11 +23,11 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.supervisors import Multiprocess
 
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
 from shardq.service.access import KeyFile
 from shardq.service.application import Service, ServiceOptions
 from shardq.service.guard import LOOPBACK
-from shardq.settings import check_number
 
 __all__ = ["ServePlan", "serve"]
 

@@ -19,6 +19,7 @@ FRESH_SECONDS = 1.5
 """For so long after its end a read is the answer to others. Less than a tick, so each tick reads anew."""
 
 TICK_SECONDS = 2.0
+SHARE_OF_TIME = 0.01
 MOST_LISTENERS = 200
 
 
@@ -76,11 +77,12 @@ class SharedReads:
 class Ticks:
     """Has all open pages read again at once. Without listeners nothing runs.
 
-    Ticks are numbered, so that pages that take long to read leave out the same ones.
+    Ticks are numbered, so that pages that take long to read leave out the same ones. ``share`` is the part of the time
+    that reading a page may take.
     """
 
-    def __init__(self, seconds: float = TICK_SECONDS) -> None:
-        self._seconds, self._number = seconds, 0
+    def __init__(self, seconds: float = TICK_SECONDS, share: float = SHARE_OF_TIME) -> None:
+        self._seconds, self._share, self._number = seconds, share, 0
         self._listeners: set[asyncio.Queue[bytes | None]] = set()
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
@@ -113,9 +115,10 @@ class Ticks:
         while self._listeners and not self._stopped:
             await asyncio.sleep(self._seconds)
             self._number += 1
-            event = f'event: tick\ndata: {{"number": {self._number}, "seconds": {self._seconds}}}\n\n'
+            data = {"number": self._number, "seconds": self._seconds, "share": self._share}
+            event = b"event: tick\ndata: " + msgspec.json.encode(data) + b"\n\n"
             for queue in tuple(self._listeners):
-                _put(queue, event.encode())
+                _put(queue, event)
 
 
 def _put(queue: asyncio.Queue[bytes | None], event: bytes | None) -> None:

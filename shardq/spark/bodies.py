@@ -38,7 +38,7 @@ from shardq.spark.avro_bodies import AVRO_EXAMPLE, avro_columns, avro_decoder
 from shardq.spark.ddl import columns_of
 from shardq.spark.options import RowOptions
 
-__all__ = ["CORRUPT", "BodyReader", "arrow_type", "body_type", "json_columns", "json_decoder"]
+__all__ = ["CORRUPT", "BodyReader", "arrow_type", "body_type"]
 
 
 class _Number(float):

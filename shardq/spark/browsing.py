@@ -30,15 +30,7 @@ from shardq.spark.options import BrowseOptions, BrowseStreamOptions
 from shardq.spark.rows import Piece, arrow_schema, batches_of, check_schema, piece_of_view, schema_of
 from shardq.storage.requests import Peek, StoredSlice, in_queue_since
 
-__all__ = [
-    "BrowseStream",
-    "Browser",
-    "FilteringBrowser",
-    "ShardPartition",
-    "batches_in",
-    "check_history",
-    "pieces_of_shard",
-]
+__all__ = ["BrowseStream", "Browser", "FilteringBrowser", "check_history"]
 
 PAGE_MESSAGES = 2_000
 

@@ -30,11 +30,11 @@ from pyspark.sql.types import StructType
 from shardq.base.clock import microseconds
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice
 from shardq.core.limits.queue_limits import check_unlimited
 from shardq.core.receiving.named_claim_log import CLAIMS_AT_ONCE, ClaimName
 from shardq.core.receiving.named_claims import NamedClaims, Taking
 from shardq.errors import LeaseLost
-from shardq.held import HeldSlice
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.options import ClaimStreamOptions

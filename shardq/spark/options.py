@@ -18,7 +18,6 @@ from shardq.spark.option_names import FOREVER, moment_of, nearest
 from shardq.storage.opening import HasUrl, check_between_processes
 
 __all__ = [
-    "KEPT_WITH_BODIES",
     "BrowseOptions",
     "BrowseStreamOptions",
     "ClaimStreamOptions",

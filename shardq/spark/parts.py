@@ -21,6 +21,9 @@ from shardq.spark.spool import Spool, cut
 
 __all__ = ["Common", "RunPart", "commons_of", "parts_of"]
 
+BUNDLES_TO_A_PART = 32  # about; from a part's first bundle to the next one's
+_MAX_BUNDLES = 1 << 20
+
 
 class RunPart(msgspec.Struct, frozen=True):
     """Messages that are sent together, in the order in which every attempt has them.
@@ -149,10 +152,6 @@ def _in_lanes(part: RunPart, lanes: int) -> Iterator[str]:
         first = crc32(f"{part.name} {group}".encode())
         yield stored_group(group, (first + turns[group]) % lanes)
         turns[group] += 1
-
-
-BUNDLES_TO_A_PART = 32  # about; from a part's first bundle to the next one's
-_MAX_BUNDLES = 1 << 20
 
 
 def parts_of(

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
+from shardq.core.held import HeldSlice
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice
 from shardq.spark.bodies import CORRUPT, BodyReader, arrow_type, body_type
 from shardq.spark.options import BrowseOptions, RowOptions
 from shardq.storage.bundle_data import BundleData, decode_bundle
@@ -65,6 +65,9 @@ _SHARD: dict[str, DataType] = {
     "oldest": TimestampType(),
     "age_seconds": DoubleType(),
 }
+BATCH_MESSAGES = 10_000
+BATCH_BYTES = 8 * 1024 * 1024
+_NO_BODIES = BundleData([])
 
 
 def schema_of(options: RowOptions) -> StructType:
@@ -114,11 +117,7 @@ def check_schema(given: StructType, own: StructType) -> None:
         )
 
 
-BATCH_MESSAGES = 10_000
-BATCH_BYTES = 8 * 1024 * 1024
-
 _encoder = msgspec.msgpack.Encoder()
-_NO_BODIES = BundleData([])
 
 
 class Piece(msgspec.Struct, frozen=True):

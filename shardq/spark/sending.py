@@ -30,11 +30,12 @@ from shardq.spark.parts import RunPart, parts_of
 from shardq.spark.runs import Run
 from shardq.topics.envelopes import packed
 
-__all__ = ["TaskAbandoned", "Throttle", "check_lifeline", "send_partition"]
+__all__ = ["TaskAbandoned", "Throttle", "send_partition"]
 
 _log = logging.getLogger(__name__)
 
 _NAMES = ("outfile", "sock_file")  # of the connection, in the functions of pyspark.worker that called us
+BUNDLE_BYTES = 262_144
 
 
 class TaskAbandoned(ShardqError):
@@ -93,9 +94,6 @@ class Throttle:
             self._free_at = begin + rows / self._rate
         if begin > now:
             self._sleep(begin - now)
-
-
-BUNDLE_BYTES = 262_144
 
 
 def send_partition(

@@ -38,7 +38,12 @@ from shardq.errors import InvalidSetting, QueueNotFound
 
 __all__ = ["Backlog", "CommitLog", "Heartbeat", "LookingAfter", "interval_of", "slots_of", "task_slots"]
 
+_log = logging.getLogger(__name__)
+
 _LOCAL = re.compile(rb"(?:spark\.master=|--master[\0 =])local(?:\[(\d+|\*)(?:,\d+)?\])?\0")
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls otherwise than Arrow
+LOOK_SECONDS = 0.25
+MOST_SECONDS = 30.0
 
 
 def task_slots() -> int:
@@ -60,9 +65,6 @@ def slots_of(command: bytes) -> int | None:
     if not found or found[-1] == b"*":
         return None
     return int(found[-1] or 1)
-
-
-_SCHEMES = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls otherwise than Arrow
 
 
 class CommitLog:
@@ -194,12 +196,6 @@ class LookingAfter:
         """Sweep also large bodies: only the tasks know whether there were any."""
         with suppress(QueueNotFound):  # the plan finds it out
             self._upkeep.sweep(now, large=True)
-
-
-_log = logging.getLogger(__name__)
-
-LOOK_SECONDS = 0.25
-MOST_SECONDS = 30.0
 
 
 def interval_of(lease: float) -> float:

@@ -10,7 +10,7 @@ from shardq.storage.abilities import TransactionalStore
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["ObservedStore", "ObservesRequests"]
+__all__ = ["ObservedStore"]
 
 _PLAIN = {"close", "listen", "now"}
 """Methods that ask the store nothing, or wait for news: they are called as they are."""

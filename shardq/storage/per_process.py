@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["OwnLock", "PerProcess", "WatchesForks", "forks", "watch_forks"]
+__all__ = ["OwnLock", "PerProcess", "forks", "watch_forks"]
 
 T = TypeVar("T")
 

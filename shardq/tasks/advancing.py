@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardq.core.message import Message
 from shardq.errors import (
     InvalidMessage,
     InvalidName,
@@ -24,7 +25,6 @@ from shardq.errors import (
     ShardqError,
     UnsupportedByStore,
 )
-from shardq.message import Message
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import MAX_RESULT_BYTES, Decided, Entry, in_run, run_of, split_step, step_id
 from shardq.tasks.errors import Failure, ResultMissing
@@ -43,7 +43,7 @@ from shardq.tasks.steps import (
     values_in,
 )
 
-__all__ = ["Seen", "advance", "give_up", "send_next", "start_bucket", "start_run", "start_workflow"]
+__all__ = ["Seen", "advance", "give_up", "start_bucket", "start_run", "start_workflow"]
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ import msgspec
 
 from shardq.base.texts import kind_of, shown
 from shardq.client import Client, check_client
+from shardq.client.queue_internals import waiting_in
+from shardq.core.message import StoredMessage
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.message import StoredMessage
-from shardq.queue_internals import waiting_in
-from shardq.settings import check_number
 from shardq.tasks.entries import NAME, WORKFLOW
 from shardq.tasks.options import TaskKeywords, make_options
 from shardq.tasks.registry import TaskRegistry, check_app, tasks_named

@@ -11,12 +11,12 @@ from shardq.base.rate import Rate
 from shardq.base.receipt import MessageId
 from shardq.base.unreadable import UNREADABLE
 from shardq.client import Client
+from shardq.client.producer import Producer
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import found_in, holders_of
+from shardq.core.message import StoredMessage
+from shardq.core.settings import QueueSettings, warn_of_differences
 from shardq.errors import BodyNotFound, InvalidMessage, MessageTooLarge, QueueNotFound, SchemaMismatch
-from shardq.message import StoredMessage
-from shardq.producer import Producer
-from shardq.queue import Queue
-from shardq.queue_internals import found_in, holders_of
-from shardq.settings import QueueSettings, warn_of_differences
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 from shardq.tasks.entries import KEEP, NAME, RUN, STEP, WORKFLOW, in_run, key_of, run_of, split_step, step_id

@@ -23,13 +23,13 @@ import msgspec
 from shardq.base.outgoing_message import TASK_HEADER, Headers, OutgoingMessage
 from shardq.base.receipt import ID_PATTERN, MessageId
 from shardq.base.texts import shown
-from shardq.batch import Batch
 from shardq.client import Client
+from shardq.client.batch import Batch
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import found_in, holders_of, stored_in, waiting_on
+from shardq.core.message import Message, StoredMessage
 from shardq.core.sending.prepared import MAX_KEY_LENGTH
 from shardq.errors import BodyNotFound, InvalidMessage, InvalidReceipt, QueueNotFound
-from shardq.message import Message, StoredMessage
-from shardq.queue import Queue
-from shardq.queue_internals import found_in, holders_of, stored_in, waiting_on
 from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 from shardq.tasks.errors import Failure
@@ -39,7 +39,6 @@ __all__ = [
     "Decided",
     "Entry",
     "EntryQueue",
-    "StepId",
     "ancestors_of",
     "check_task_id",
     "headers_of",
@@ -255,7 +254,7 @@ class EntryQueue:
         }
 
     def holders(self, keys: Sequence[str]) -> Sequence[str | None]:
-        """Return which messages have the keys, in one request: see :func:`shardq.queue.holders_of`."""
+        """Return which messages have the keys, in one request: see :func:`shardq.client.queue.holders_of`."""
         try:
             return holders_of(self._opened(), keys)
         except QueueNotFound:

@@ -9,11 +9,11 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 
-from shardq.batch import Batch
+from shardq.client.batch import Batch
+from shardq.client.outcome import DeadLetter, Outcome, Retry, Snooze
+from shardq.client.queue import Queue
+from shardq.core.message import Message
 from shardq.errors import QueueFull, QueueNotFound, QueuePaused, ShardqError
-from shardq.message import Message
-from shardq.outcome import DeadLetter, Outcome, Retry, Snooze
-from shardq.queue import Queue
 from shardq.tasks.advancing import Seen, advance
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, Decided, Entry, headers_of, is_step_message, kept_seconds, result_id

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
+from shardq.client.queue import Queue
 from shardq.errors import QueueNotFound, UnsupportedByStore
-from shardq.queue import Queue
 from shardq.tasks.binding import Binding, settings_for
 
 __all__ = ["within"]

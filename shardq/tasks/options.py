@@ -12,10 +12,10 @@ from shardq.base.outgoing_message import DEFAULT_PRIORITY, OnConflict
 from shardq.base.rate import Rate
 from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
+from shardq.client.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.outcome import LONGEST_DELAY, Backoff, DeadLetter, Outcome, Retry
 from shardq.schedules.schedule import CatchUp, Overlap
-from shardq.settings import check_number
 from shardq.tasks.errors import ArgumentsRejected, ResultRejected, UnknownTask, WaitRejected
 
 __all__ = ["CallKeywords", "RetryPolicy", "ScheduleKeywords", "TaskKeywords", "TaskOptions", "make_options"]

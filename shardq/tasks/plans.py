@@ -35,7 +35,6 @@ __all__ = [
     "joined",
     "joined_up_to",
     "parted",
-    "plans_of",
     "read_assigned_ids",
     "read_plan",
     "read_plans",
@@ -50,6 +49,10 @@ _LIST_BYTES = 5  # that say how long a list is
 MAX_PLAN_BYTES = 1_000_000
 _LENGTH_BYTES = 4
 MIN_ASSIGNED = 8  # steps for which an entry is worth writing
+_ENCODER = msgspec.msgpack.Encoder()
+_VALUES = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_ARGUMENTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_FRAME = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -191,10 +194,7 @@ def parted(values: bytes) -> list[bytes]:
     return [bytes(value) for value in _VALUES.decode(values)]
 
 
-_ENCODER = msgspec.msgpack.Encoder()
 _DECODER = msgspec.msgpack.Decoder(Plan)
-_VALUES = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_ARGUMENTS = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 class Bucket(NamedTuple):
@@ -278,9 +278,6 @@ class _Frames(io.RawIOBase):
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count
-
-
-_FRAME = msgspec.msgpack.Decoder(tuple[str, bytes])
 
 
 class AssignedId(msgspec.Struct, frozen=True, array_like=True):

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding, cut
 from shardq.tasks.calling import check_wait
@@ -18,7 +18,7 @@ from shardq.tasks.entries import Decided, Entry, split_step
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.plans import Plan
 
-__all__ = ["Result", "decoded", "may_be_sent", "timed_out"]
+__all__ = ["Result", "decoded", "timed_out"]
 
 T_co = TypeVar("T_co", covariant=True)
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]

@@ -21,8 +21,8 @@ import msgspec
 from shardq.base.outgoing_message import OnConflict, OutgoingMessage
 from shardq.base.waits import Flag
 from shardq.client import Client
+from shardq.core.message import StoredMessage
 from shardq.errors import ShardqError, UniqueKeyTaken
-from shardq.message import StoredMessage
 from shardq.tasks.entries import (
     MAX_ENTRY_BYTES,
     Decided,
@@ -49,6 +49,8 @@ UPKEEP_SECONDS = 60.0
 _PLANS = 50
 _RUNS = 8  # runs of a workflow that are looked for at a time
 _PAUSE = 0.05  # seconds
+_ENCODER = msgspec.msgpack.Encoder()
+_DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 class ResultBackend:
@@ -276,10 +278,6 @@ def _message(
     kind: str, task: str, body: bytes, keep: float, on_conflict: OnConflict = "keep"
 ) -> OutgoingMessage:
     return OutgoingMessage(body=body, unique_key=key_of(kind, task), delay=keep, on_conflict=on_conflict)
-
-
-_ENCODER = msgspec.msgpack.Encoder()
-_DECODER = msgspec.msgpack.Decoder(Entry)
 
 
 class Upkeep:

@@ -11,10 +11,10 @@ from functools import partial
 from inspect import BoundArguments
 from typing import Any
 
+from shardq.client.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
+from shardq.core.hooks import Hooks
+from shardq.core.message import Message
 from shardq.errors import MessageTooLarge, PartialSend, ShardqError
-from shardq.hooks import Hooks
-from shardq.message import Message
-from shardq.outcome import LONGEST_DELAY, DeadLetter, Discard, Outcome, Retry, Snooze
 from shardq.tasks.advancing import UNSENDABLE, give_up, start_bucket, start_run, start_workflow
 from shardq.tasks.binding import Binding
 from shardq.tasks.calling import CurrentTask, Middleware, run_function

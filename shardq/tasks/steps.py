@@ -10,8 +10,8 @@ import msgspec
 
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.unreadable import UNREADABLE
+from shardq.client.queue_internals import placed
 from shardq.errors import MessageTooLarge
-from shardq.queue_internals import placed
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import MAX_RESULT_BYTES, Entry, split_step
 from shardq.tasks.errors import Failure, ResultMissing, TaskFailed
@@ -30,7 +30,6 @@ from shardq.tasks.plans import (
 __all__ = [
     "Collected",
     "Value",
-    "as_collected",
     "body_of",
     "bytes_left",
     "entries_of",
@@ -53,6 +52,7 @@ MOST_SMALL = 64  # behind some that are small
 SMALL_BYTES = 10_000
 HEADER_BYTES = 2_000  # that are left for the headers of a step beside what it takes
 MOST_BYTES = 1_000_000  # of the bodies of steps that are sent in one bundle
+_ENCODER = msgspec.msgpack.Encoder()
 
 
 class Collected(msgspec.Struct, Generic[T], frozen=True, omit_defaults=True):
@@ -112,7 +112,6 @@ class _Stored(msgspec.Struct):
     failure: Failure | None = None
 
 
-_ENCODER = msgspec.msgpack.Encoder()
 _COLLECTED = msgspec.msgpack.Decoder(_Stored)
 
 

@@ -14,14 +14,7 @@ from typing import Any, Protocol, TypeVar
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.worker.loop import CoroutineLoop
 
-__all__ = [
-    "OTHERS_CANCELLED",
-    "Cancellable",
-    "a_thread_starts",
-    "in_time",
-    "interrupted_after",
-    "run_coroutine",
-]
+__all__ = ["OTHERS_CANCELLED", "a_thread_starts", "in_time", "interrupted_after", "run_coroutine"]
 
 _log = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from typing import Literal, TypeVar, cast, get_args
 import msgspec
 
 from shardq.base.texts import kind_of, shown
+from shardq.core.message import StoredMessage
+from shardq.core.settings import check_number
 from shardq.core.settling.dead_letters import REASON, deliveries_before, origin
 from shardq.errors import InvalidSetting
-from shardq.message import StoredMessage
-from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, STEP, Entry, run_of

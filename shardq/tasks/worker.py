@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Unpack
 
 from shardq.base.texts import kind_of, shown
-from shardq.batch import Batch
 from shardq.client import Client
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.queue_internals import hooks_of
+from shardq.core.message import Message
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.message import Message
-from shardq.queue_internals import hooks_of
-from shardq.settings import check_number
 from shardq.tasks.in_flight import PATIENCE_SECONDS, ReservedTasks, TaskUnit, settle_all
 from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep

@@ -11,8 +11,8 @@ import msgspec
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.texts import shown
 from shardq.core.sending.prepared import prepare_options
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.settings import check_number
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.entries import KEEP, NAME, WORKFLOW
 from shardq.tasks.joining import within

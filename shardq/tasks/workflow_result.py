@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardq.base.texts import shown
+from shardq.core.settings import check_number
 from shardq.errors import InvalidReceipt, InvalidSetting
-from shardq.settings import check_number
 from shardq.storage.requests import EntryState
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.binding import Binding

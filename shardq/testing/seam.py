@@ -15,17 +15,17 @@ from typing import Any
 from shardq.aio.threads import Wraps
 from shardq.base.clock import microseconds
 from shardq.base.waits import BackgroundThread
-from shardq.batch import Batch
 from shardq.client import Client
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.producer import Producer
+from shardq.client.queue import Queue
+from shardq.client.semaphore import Permit
 from shardq.core.context.group_commit import GroupCommit
 from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.held import HeldSlice
+from shardq.core.message import Message
 from shardq.core.receiving.prefetcher import Prefetcher
-from shardq.held import HeldSlice
-from shardq.message import Message
-from shardq.producer import Producer
-from shardq.queue import Queue
-from shardq.semaphore import Permit
 from shardq.storage.store import Store
 
 __all__ = [

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from shardq.base.clock import microseconds
 from shardq.base.waits import BackgroundThread, Flag
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import Closed, QueueNotFound, ShardqError
 from shardq.storage.per_process import PerProcess
@@ -31,6 +31,8 @@ LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relaye
 IDLE_SECONDS = 30.0  # without anything to do the thread ends
 _LONGEST_PAUSE = 30.0
 _END_SECONDS = 3.0  # for which the end of a client waits for a round
+_AGAIN_SECONDS = 30.0
+_SERVED_SECONDS = 90.0
 
 
 class Background:
@@ -154,10 +156,6 @@ def with_relay(open_relay: Callable[[], Relay], use: Callable[[Relay], None]) ->
         use(relay)
     finally:
         relay.close()
-
-
-_AGAIN_SECONDS = 30.0
-_SERVED_SECONDS = 90.0
 
 
 def relay_beside(contexts: QueueContexts, context: QueueContext, job: str) -> int:

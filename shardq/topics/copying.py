@@ -26,7 +26,7 @@ from shardq.topics.envelopes import Copies, Envelope, copies_of
 from shardq.topics.names import queue_of
 from shardq.topics.state import RELAY, Round, SubscriptionRecord, TopicState
 
-__all__ = ["CopyTarget", "Targets", "empty"]
+__all__ = ["Targets", "empty"]
 
 _SAME_ID = 600_000_000  # microseconds; for which a store surely knows an id after its message is finished
 _TEN_YEARS = 10 * 365 * 86_400_000_000

@@ -13,12 +13,12 @@ from typing import Any, TypeGuard
 import msgspec
 
 from shardq.base.clock import from_datetime
+from shardq.base.codec import Codec
 from shardq.base.outgoing_message import Headers, HeaderValue, OutgoingMessage
 from shardq.base.texts import shown
-from shardq.codec import Codec
+from shardq.core.message import Message
 from shardq.core.sending.prepared import check_bodies, check_headers, size_of
 from shardq.errors import InvalidMessage, MessageTooLarge
-from shardq.message import Message
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
 

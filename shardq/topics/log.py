@@ -15,8 +15,8 @@ from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.message import Message
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.message import Message
 from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 from shardq.topics.envelopes import MOST_BYTES, Envelope
@@ -33,7 +33,13 @@ __all__ = [
     "next_chunk",
 ]
 
+_log = logging.getLogger(__name__)
+
 LEASE_SECONDS = 30.0
+_SETTLED = 60_000_000  # microseconds
+_ALWAYS = 2**62
+_PAGE_MESSAGES = 20
+_CHUNK_ENVELOPES = 90
 
 
 class ClaimedEnvelopes:
@@ -98,15 +104,8 @@ class ClaimedEnvelopes:
                 del self._messages[message.id]
 
 
-_log = logging.getLogger(__name__)
-
 Cursor = tuple[int, str, bytes, int]
 """A place in the history: when a message was acked, its shard, its bundle and its position."""
-
-_SETTLED = 60_000_000  # microseconds
-_ALWAYS = 2**62
-_PAGE_MESSAGES = 20
-_CHUNK_ENVELOPES = 90
 
 
 class Chunk(msgspec.Struct, frozen=True):

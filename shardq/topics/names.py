@@ -29,6 +29,11 @@ __all__ = [
     "topic_of_job",
 ]
 
+_FOLDER = f"{INTERNAL}topics/"
+_LONGEST = 64
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
+_SUBSCRIPTION = re.compile(rf"{_FOLDER}[^/]+/[^/]+/[^/]+")
+
 
 class TopicExists(QueueExists):
     """Raised when a topic is created whose name another topic has."""
@@ -50,11 +55,7 @@ class InvalidFilter(InvalidSetting):
     """Raised when a subscription cannot have a filter: a pattern or a condition is malformed."""
 
 
-_FOLDER = f"{INTERNAL}topics/"
-_LONGEST = 64
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
 _LOG, _DUTY = re.compile(rf"{_FOLDER}([^/]+)/log"), re.compile(rf"{_FOLDER}([^/]+)/relay")
-_SUBSCRIPTION = re.compile(rf"{_FOLDER}[^/]+/[^/]+/[^/]+")
 
 
 def check_name(what: str, name: object) -> str:

@@ -29,11 +29,11 @@ import msgspec
 
 from shardq.base.clock import from_datetime, microseconds
 from shardq.base.receipt import Receipt
+from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContexts
+from shardq.core.message import Message
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError, StoreUnavailable
-from shardq.message import Message
-from shardq.queue import Queue
 from shardq.storage.per_process import OwnLock
 from shardq.storage.writing import telling_done
 from shardq.topics.copying import Targets, empty

@@ -19,16 +19,16 @@ from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.base.receipt import Receipt
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import replace_body
 from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.message import Message
 from shardq.core.queue_lifecycle import create_queue
 from shardq.core.sending.appending import AppendPolicy, append
 from shardq.core.sending.planned_bundles import PlannedBundle
+from shardq.core.settings import QueueSettingsArguments
 from shardq.core.settling.leases import shorten_fixed_leases
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
-from shardq.message import Message
-from shardq.queue import Queue
-from shardq.queue_internals import replace_body
-from shardq.settings import QueueSettingsArguments
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.topics.filters import Filter
@@ -38,7 +38,6 @@ __all__ = [
     "RELAY",
     "Filling",
     "Held",
-    "Register",
     "Round",
     "SubscriptionRecord",
     "TopicState",

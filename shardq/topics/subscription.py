@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from shardq.base.clock import from_datetime, is_aware
+from shardq.base.codec import BYTES, Codec
 from shardq.base.texts import shown
-from shardq.codec import BYTES, Codec
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
+from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.queue import Queue
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
 from shardq.topics.background import Background

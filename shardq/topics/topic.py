@@ -9,16 +9,16 @@ from typing import Any, Unpack
 
 import msgspec
 
+from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
-from shardq.codec import BYTES, Codec, check_codec
+from shardq.client.producer import Producer
+from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.hooks import HookCall, with_headers
 from shardq.core.queue_lifecycle import create_queue
+from shardq.core.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
 from shardq.core.settling.engine import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.hooks import HookCall, with_headers
-from shardq.producer import Producer
-from shardq.queue import Queue
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number, warn_of_differences
 from shardq.storage.per_process import PerProcess
 from shardq.storage.writing import telling_done
 from shardq.topics.background import background_of

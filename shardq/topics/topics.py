@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from shardq.codec import BYTES, Codec, check_codec
+from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContexts
 from shardq.core.queue_lifecycle import create_queue
+from shardq.core.settings import QueueSettingsArguments, check_number, warn_of_differences
 from shardq.errors import QueueExists
-from shardq.settings import QueueSettingsArguments, check_number, warn_of_differences
 from shardq.storage.writing import telling_done
 from shardq.topics.envelopes import MOST_BYTES
 from shardq.topics.leftovers import drop_leftovers, drop_topic

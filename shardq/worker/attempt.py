@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from shardq.base.texts import described
-from shardq.batch import Batch
+from shardq.client.batch import Batch
+from shardq.client.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
+from shardq.client.queue_internals import without_next_claim
+from shardq.core.message import Message
 from shardq.errors import InvalidSetting
-from shardq.message import Message
-from shardq.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
-from shardq.queue_internals import without_next_claim
 from shardq.worker.gate import Gate
 from shardq.worker.observed import timed
 from shardq.worker.policy import (

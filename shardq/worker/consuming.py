@@ -12,15 +12,15 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from shardq.base.patterns import is_pattern
-from shardq.batch import Batch
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.outcome import Backoff
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import at_last_delivery, consumer_of, observer_of, unless
+from shardq.client.semaphore import Semaphore
+from shardq.core.message import Message
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.message import Message
-from shardq.outcome import Backoff
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.queue_internals import at_last_delivery, consumer_of, observer_of, unless
-from shardq.semaphore import Semaphore
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import open_gate, permit_gate

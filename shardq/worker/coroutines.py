@@ -13,10 +13,10 @@ import msgspec
 
 from shardq.aio.message import Batch, Message, acks_of, observed_coroutine
 from shardq.aio.threads import Threads, carried_out
-from shardq.batch import Batch as SyncBatch
-from shardq.hooks import Hooks
-from shardq.message import Message as SyncMessage
-from shardq.queue_internals import chains_of
+from shardq.client.batch import Batch as SyncBatch
+from shardq.client.queue_internals import chains_of
+from shardq.core.hooks import Hooks
+from shardq.core.message import Message as SyncMessage
 from shardq.worker.attempt import Attempt, EachMessage, Handler, HandlerCalls, WholeBatch
 from shardq.worker.gate import Gate
 from shardq.worker.loop import CoroutineLoop

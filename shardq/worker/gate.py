@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeAlias
 
-from shardq.batch import Batch
+from shardq.client.batch import Batch
+from shardq.client.queue import Queue
+from shardq.client.semaphore import Permit, Semaphore
+from shardq.core.message import Message
 from shardq.errors import PermitLost, PermitTimeout, QueueNotFound, ShardqError
-from shardq.message import Message
-from shardq.queue import Queue
-from shardq.semaphore import Permit, Semaphore
 
 __all__ = ["Caution", "Gate", "open_gate", "permit_gate", "present_gate", "set_apart"]
 

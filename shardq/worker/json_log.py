@@ -14,10 +14,10 @@ import msgspec
 
 from shardq.base.outgoing_message import TASK_HEADER
 from shardq.base.texts import described
+from shardq.client.outcome import outcome_name
+from shardq.core.hooks import HookCall, Hooks
+from shardq.core.message import Message
 from shardq.errors import InvalidMessage
-from shardq.hooks import HookCall, Hooks
-from shardq.message import Message
-from shardq.outcome import outcome_name
 from shardq.worker.policy import shortened
 
 __all__ = ["JsonFormatter", "JsonLog", "MessageEvents"]

@@ -7,10 +7,10 @@ from typing import TypeVar, cast
 
 from shardq.base.patterns import NamePattern, is_pattern
 from shardq.client import Client
-from shardq.consumer import Consumer
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.queue_internals import queue_of
+from shardq.client.consumer import Consumer
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import queue_of
 
 __all__ = ["ByQueue", "WorkedQueues", "follows", "opened"]
 

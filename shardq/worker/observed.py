@@ -8,9 +8,9 @@ from functools import wraps
 from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
-from shardq.batch import Batch
-from shardq.hooks import HookCall, Hooks, Observer
-from shardq.message import Message
+from shardq.client.batch import Batch
+from shardq.core.hooks import HookCall, Hooks, Observer
+from shardq.core.message import Message
 
 __all__ = ["noted", "observed_handler", "timed"]
 
@@ -96,7 +96,7 @@ def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[No
 def _notify(
     work: _Work, observer: Observer, before: Mapping[str, int], seconds: list[float]
 ) -> dict[str, int]:
-    """Notify the observer of calls, and of the outcomes since those of before; returns the present ones."""
+    """Notify the observer of calls, and of the outcomes since the earlier ones; returns the present ones."""
     now = _outcomes(work)
     observer.handled(work.queue, {each: now[each] - before[each] for each in now}, seconds)
     return now

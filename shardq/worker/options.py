@@ -7,16 +7,16 @@ from typing import Literal, TypedDict, TypeVar
 
 import msgspec
 
+from shardq.base.codec import Codec, check_codec, codec_named
 from shardq.base.texts import kind_of, shown
-from shardq.codec import Codec, check_codec, codec_named
-from shardq.consumer import MAX_BATCH
+from shardq.client.consumer import MAX_BATCH
+from shardq.client.outcome import LONGEST_DELAY, Backoff
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
 from shardq.core.limits.permits import permits_queue
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
+from shardq.core.settings import QueueSettings, check_number
 from shardq.errors import InvalidSetting
-from shardq.outcome import LONGEST_DELAY, Backoff
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.settings import QueueSettings, check_number
 from shardq.worker.policy import OnError, check_on_error
 
 __all__ = ["LoopKeywords", "SharedKeywords", "WorkerKeywords", "WorkerOptions", "assign", "check_opened"]

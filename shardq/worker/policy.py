@@ -9,9 +9,9 @@ from types import TracebackType
 
 from shardq.base.callables import check_runs, function_named
 from shardq.base.texts import escaped, shown
+from shardq.client.outcome import Outcome, Retry
+from shardq.core.message import Message
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.message import Message
-from shardq.outcome import Outcome, Retry
 
 __all__ = [
     "LONGEST_TEXT",
@@ -27,6 +27,8 @@ __all__ = [
     "shortened",
     "trace_of",
 ]
+
+_log = logging.getLogger(__name__)
 
 LONGEST_TEXT = 2_000
 """Characters of an error's text that are logged or kept: that of a driver may have all that was sent in it."""
@@ -75,8 +77,6 @@ def _is_callers(trace: TracebackType) -> bool:
     name = trace.tb_frame.f_globals.get("__name__")
     return isinstance(name, str) and name.partition(".")[0] in _CALLERS
 
-
-_log = logging.getLogger(__name__)
 
 ErrorFunction = Callable[[Message, Exception], Outcome | None]
 OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None

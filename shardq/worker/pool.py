@@ -17,8 +17,8 @@ import msgspec
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
 from shardq.base.texts import described, kind_of, masked, shown
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.settings import check_number
 from shardq.storage.opening import check_between_processes
 from shardq.worker.attempt import Handler
 from shardq.worker.json_log import JsonLog

@@ -42,15 +42,7 @@ from shardq.worker.worker import Worker
 if TYPE_CHECKING:
     from shardq.metrics.recorder import Metrics
 
-__all__ = [
-    "REPORT_SECONDS",
-    "Ended",
-    "WorkerPlan",
-    "load_handler",
-    "reporting",
-    "run_process",
-    "sendable",
-]
+__all__ = ["REPORT_SECONDS", "Ended", "WorkerPlan", "reporting", "run_process", "sendable"]
 
 _log = logging.getLogger(__name__)
 
@@ -226,5 +218,5 @@ def sendable(error: ShardqError | None) -> ShardqError | None:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
-        return ShardqError(text_of(error))
+        return ShardqError("" if error is None else text_of(error))
     return error

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from shardq.core.hooks import Observer
 from shardq.core.settling.dead_letters import LONGEST_REASON
-from shardq.hooks import Observer
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["Tally", "WorkerReport", "enable_loggers"]

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from shardq.base.patterns import is_pattern
 from shardq.base.waits import Flag
 from shardq.client import Client, connect
+from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.settings import check_number
 
 __all__ = [
     "DOWN_SECONDS",
     "LOOK_SECONDS",
-    "MAX_PROCESSES",
     "UP_SECONDS",
     "Backlog",
     "Processes",
@@ -24,6 +23,10 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+LOOK_SECONDS = 10.0  # from one count of the queues to the next
+UP_SECONDS = 20.0  # for so long too much is due before processes are added
+DOWN_SECONDS = 60.0  # for so long nothing is due and a process does nothing before one is retired
+MAX_PROCESSES = 1_000
 
 
 class Backlog:
@@ -84,11 +87,6 @@ def _due(client: Client, name: str) -> int:
     queue = client.queue(name)
     return 0 if queue.settings.delivery_paused else queue.counts().ready
 
-
-LOOK_SECONDS = 10.0  # from one count of the queues to the next
-UP_SECONDS = 20.0  # for so long too much is due before processes are added
-DOWN_SECONDS = 60.0  # for so long nothing is due and a process does nothing before one is retired
-MAX_PROCESSES = 1_000
 
 Processes = int | tuple[int, int]
 """How many processes a pool has, or the fewest and the most."""

@@ -7,8 +7,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from shardq.batch import Batch
+from shardq.client.batch import Batch
+from shardq.client.outcome import Backoff, DeadLetter, Retry, Snooze
+from shardq.client.queue import Queue
 from shardq.core.logs.results import encode_result
+from shardq.core.message import Message
+from shardq.core.settings import QueueSettings
 from shardq.errors import (
     InvalidMessage,
     InvalidName,
@@ -17,10 +21,6 @@ from shardq.errors import (
     ShardqError,
     UnsupportedByStore,
 )
-from shardq.message import Message
-from shardq.outcome import Backoff, DeadLetter, Retry, Snooze
-from shardq.queue import Queue
-from shardq.settings import QueueSettings
 from shardq.worker.attempt import Attempt, Ending
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally

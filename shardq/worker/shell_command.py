@@ -12,9 +12,9 @@ from typing import Self
 import msgspec
 
 from shardq.base.texts import kind_of, shown
+from shardq.client.outcome import DeadLetter
+from shardq.core.message import Message
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.message import Message
-from shardq.outcome import DeadLetter
 
 __all__ = ["CommandFailed", "ShellCommand"]
 

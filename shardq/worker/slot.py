@@ -12,8 +12,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
+from shardq.client.outcome import Backoff
 from shardq.errors import ShardqError, StoreUnavailable
-from shardq.outcome import Backoff
 from shardq.worker.process import Ended, WorkerPlan, run_process
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group, without_interrupts

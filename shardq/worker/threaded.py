@@ -12,13 +12,13 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Generic
 
-from shardq.batch import Batch
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import count_deliveries, receive_uncounted
+from shardq.core.message import Message
 from shardq.errors import Closed, ShardqError
-from shardq.message import Message
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.queue_internals import count_deliveries, receive_uncounted
 from shardq.worker.attempt import Attempt
 from shardq.worker.consuming import WorkerLoop
 from shardq.worker.gate import Caution, set_apart

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from shardq.base.waits import ChangeNotifier
-from shardq.batch import Batch
-from shardq.queue_internals import chains_of, one_by_one
+from shardq.client.batch import Batch
+from shardq.client.queue_internals import chains_of, one_by_one
 from shardq.worker.attempt import Attempt
 
 __all__ = ["EndedUnits", "U", "Unit", "by_batch", "first_of", "units_of"]

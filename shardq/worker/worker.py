@@ -8,14 +8,14 @@ from contextlib import suppress
 from typing import Literal, Unpack, overload
 
 from shardq.base.callables import check_runs, is_async
-from shardq.batch import Batch
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import hooks_of
+from shardq.core.hooks import Hooks
+from shardq.core.message import Message
 from shardq.errors import ShardqError
-from shardq.hooks import Hooks
-from shardq.message import Message
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.queue_internals import hooks_of
 from shardq.worker.attempt import (
     Attempt,
     BatchHandler,

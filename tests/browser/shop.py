@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from typing import NamedTuple
 
 import shardq
+from shardq.history import Sampler
+from shardq.metrics import Metrics
 from shardq.tasks import Tasks, chain, chord
-from shardq.testing import ManualClock
+from shardq.testing import ManualClock, ManualTimer
 from shardq.topics import Filter
 
 __all__ = ["LONG_NAME", "ODD_NAME", "Shop", "open_shop"]
@@ -18,8 +22,8 @@ ODD_NAME = "invoices/eu@2026"
 LONG_NAME = (
     "export/" + "of-all-customers-who-bought-something-and-their-addresses/" * 2 + "for-the-newsletter"
 )
-PERIOD = 30.0  # a time shard of a queue with default settings
-PERIODS = 10
+STEP = 15  # seconds between samples of the history
+STEPS = 2  # of a time shard
 BACKLOG = (90, 40, 0, 25, 0, 160, 310, 520, 770, 260)
 """Orders that are left of each period, the oldest first: a burst that the tills have not worked off."""
 
@@ -48,33 +52,45 @@ class Shop:
 
 
 @contextmanager
-def open_shop(url: str) -> Iterator[Shop]:
-    """Fill a store, and keep its consumers and permits alive within the block."""
+def open_shop(url: str, *, open_for: int = 0) -> Iterator[Shop]:
+    """Fill a store, and keep its consumers and permits alive within the block.
+
+    It has been open for some minutes before the five that its shards remember.
+    """
     with ExitStack() as stack:
-        now = time.time_ns() // 1000
-        clock = ManualClock(now - int(PERIODS * PERIOD * 1_000_000))
-        past = stack.enter_context(shardq.connect(url, clock=clock))
+        begun = time.time_ns() // 1000 - (open_for * 60 + len(BACKLOG) * STEPS * STEP) * 1_000_000
+        past = Past(ManualClock(begun), ManualTimer())
+        metrics = Metrics()
+        clients = [
+            stack.enter_context(shardq.connect(url, clock=past.clock, observer=metrics)) for _ in range(3)
+        ]
+        keeper = stack.enter_context(shardq.connect(url, clock=past.clock))
+        clients[0].create_queue("orders", max_deliveries=3, visibility_timeout=900, events=86_400)
+        tills = [each.queue("orders") for each in clients]  # each client sends to a shard of its own
+        with Sampler(keeper, measures=metrics.measures, timer=past.timer) as sampler:
+            for step in range(open_for * 60 // STEP):
+                _trade(tills[0], arriving=int(30 + 20 * math.sin(step / 16) + step % 5), served=34)
+                past.go_on(sampler)
+            _make_letters(tills[0])
+            gone = tills[0].consumer(name="till-3")
+            tills[0].producer().send_many(_order(number) for number in range(5))
+            gone.receive(5, wait=0)  # and was never heard of again
+            for count in BACKLOG:
+                for part, till in enumerate(tills):
+                    till.producer().send_many(
+                        [_order(number) for number in range(count * (part + 1) // 6)],
+                        headers={
+                            "kind": "order",
+                            "shop": "Zürich",
+                            "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736",
+                        },
+                    )
+                for _ in range(STEPS):
+                    past.go_on(sampler)
         client = stack.enter_context(shardq.connect(url))
-        orders = past.create_queue("orders", max_deliveries=3, visibility_timeout=900, events=86_400)
-        _make_letters(orders)
-        gone = orders.consumer(name="till-3")
-        orders.producer().send_many(_order(number) for number in range(5))
-        gone.receive(5, wait=0)  # and was never heard of again
-        for count in BACKLOG:
-            with orders.producer() as producer:
-                producer.send_many(
-                    [_order(number) for number in range(count)],
-                    headers={
-                        "kind": "order",
-                        "shop": "Zürich",
-                        "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736",
-                    },
-                )
-            clock.advance(PERIOD)
         queue = client.queue("orders")
         for name in ("till-1", "till-2"):
-            till = stack.enter_context(queue.consumer(name=name))
-            till.receive(20, wait=0)
+            stack.enter_context(queue.consumer(name=name)).receive(20, wait=0)
         with queue.producer() as producer:
             producer.send_many([_order(number) for number in range(12)], delay=3_600)
             producer.send_many([_order(number) for number in range(9)], group="customer-7")
@@ -89,6 +105,25 @@ def open_shop(url: str) -> Iterator[Shop]:
         workflow = _run_tasks(client)
         letter = next(iter(client.queue("orders.dead").peek(1))).id
         yield Shop(message, letter, workflow)
+
+
+class Past(NamedTuple):
+    """A time that was, by the clock of the store and by that of the process."""
+
+    clock: ManualClock
+    timer: ManualTimer
+
+    def go_on(self, sampler: Sampler) -> None:
+        """Let the time of a sample pass, and take it."""
+        self.clock.advance(STEP)
+        self.timer.advance(STEP)
+        sampler.step()
+
+
+def _trade(till: shardq.Queue, *, arriving: int, served: int) -> None:
+    till.producer().send_many([_order(number) for number in range(arriving)])
+    with till.consumer() as consumer:
+        consumer.receive(served, wait=0).ack()
 
 
 def _order(number: int) -> bytes:

@@ -32,7 +32,7 @@ def serving(url: str, *, mask: Any = None, tick: float | None = QUICK, **options
     """Serve the dashboard of a store in a thread of this process."""
     service = Service(url, ServiceOptions(ui=True, **options), mask=mask, doctor=examine)
     if tick is not None:
-        service.store.ticks = Ticks(tick)
+        service.store.ticks = Ticks(tick, share=1.0)
     with socket.create_server(("127.0.0.1", 0)) as bound:
         config = uvicorn.Config(service, log_config=None, access_log=False, ws="none")
         server = uvicorn.Server(config)

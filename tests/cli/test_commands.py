@@ -26,7 +26,7 @@ from shardq.cli.message_line import MessageLine, parse_plain
 from shardq.cli.message_view import MessageView
 from shardq.cli.sending import pieces_of_lines
 from shardq.cli.times import duration
-from shardq.settings import QueueSettings
+from shardq.core.settings import QueueSettings
 from shardq.testing import ManualClock
 
 

@@ -63,10 +63,7 @@ SLOW = {
 PARTS = {
     "shardq.api",
     "shardq.client",
-    "shardq.consumer",
     "shardq.planning",
-    "shardq.producer",
-    "shardq.queue",
     "shardq.core.receiving",
     "shardq.core.sending",
     "shardq.core.settling",
@@ -107,7 +104,7 @@ def test_the_help_loads_no_command_no_store_and_nothing_slow() -> None:
         "sqlite3",
         "shardq.cli.commands",
         "shardq.errors",
-        "shardq.settings",
+        "shardq.core.settings",
         "shardq.storage",
     }
     assert within(modules, SLOW | PARTS | others) == set()

@@ -12,14 +12,14 @@ import pytest
 
 import shardq
 from shardq.base.clock import SystemClock, from_datetime, microseconds
+from shardq.base.codec import BYTES
 from shardq.base.receipt import MessageId
 from shardq.base.shard import group_shard
-from shardq.codec import BYTES
 from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
+from shardq.core.settings import OnDeadLetter
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.receipts import dead_letter_receipts
-from shardq.settings import OnDeadLetter
 from shardq.storage.abilities import Settle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.opening import open_store

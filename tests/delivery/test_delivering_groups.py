@@ -9,10 +9,10 @@ import pytest
 import shardq
 from shardq.base.clock import microseconds
 from shardq.base.shard import Shard, group_shard
+from shardq.core.held import HeldSlice
 from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
-from shardq.held import HeldSlice
 from shardq.spark.jobs.copies import begin_copy, copy_shard, hash_of_shard
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice

@@ -11,8 +11,8 @@ import pytest
 import shardq
 from shardq.base.shard import Shard
 from shardq.core.context.retry import Retry
+from shardq.core.held import HeldSlice, Selection
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
-from shardq.held import HeldSlice, Selection
 from shardq.storage.requests import Bundle, ClaimedSlice
 from tests.interrupted_starts import interrupt_after_start
 

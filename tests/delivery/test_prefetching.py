@@ -12,8 +12,8 @@ import pytest
 
 import shardq
 from shardq.base.shard import Shard
+from shardq.core.held import HeldSlice
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
-from shardq.held import HeldSlice
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
@@ -185,7 +185,7 @@ def test_nothing_is_claimed_ahead_before_messages_are_asked_for(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("shardq.consumer.Overlap", interrupted)
+        patch.setattr("shardq.client.consumer.Overlap", interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.queue.consumer(prefetch=20)
 

@@ -19,7 +19,7 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 import shardq
-from shardq.codec import MSGPACK
+from shardq.base.codec import MSGPACK
 from shardq.django.api import (
     TaskResultDoesNotExist,
     TaskResultStatus,
@@ -175,7 +175,7 @@ def test_the_signals_of_django_are_sent_and_a_receiver_that_fails_is_no_failure(
         ("slow", "shardq.tasks.errors.TaskTimeout"),
         ("slow_coroutine", "shardq.tasks.errors.TaskTimeout"),
         ("leave", "builtins.SystemExit"),
-        ("give_up", "shardq.outcome.DeadLetter"),
+        ("give_up", "shardq.client.outcome.DeadLetter"),
         ("never", "builtins.ValueError"),
     ],
 )

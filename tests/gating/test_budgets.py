@@ -44,11 +44,12 @@ def test_imports_in_functions_and_of_types_make_cycles(
     (package / "four.py").write_text("from . import one\n")
     (package / "five.py").write_text("from .four import x\n")
     (tmp_path / "pyproject.toml").write_text(
-        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["a", "b"]\n'
+        '[[tool.importlinter.contracts]]\ntype = "layers"\nlayers = ["one : two", "three"]\n'
     )
     monkeypatch.setattr(budgets, "ROOT", tmp_path)
     found = budgets.structure()
     assert (found["cycles"], found["modules_in_cycles"], found["layers"]) == (1, 3, 2)
+    assert found["modules_outside_layers"] == 2  # four and five
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardq.client import Client
-from shardq.settings import QueueSettingsArguments
+from shardq.core.settings import QueueSettingsArguments
 from shardq.storage.store import Store
 from shardq.topics import Subscription, SubscriptionNotFound, Topic, TopicNotFound, relay
 from shardq.topics.background import Background

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from shardq.base.clock import microseconds
 from shardq.base.shard import Shard
+from shardq.client.queue import Queue
 from shardq.errors import OutcomeUnknown, StoreUnavailable
-from shardq.queue import Queue
 from shardq.storage.requests import Acknowledge, Claim, Peek, QueueRecord, Span
 from shardq.storage.store import Store
 from shardq.testing.audit import broken_rows, drain, hidden, remains

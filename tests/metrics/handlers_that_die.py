@@ -11,7 +11,7 @@ import shardq
 from shardq import Message
 from shardq.errors import StoreUnavailable
 from shardq.pipelines import Pipeline
-from shardq.worker import Worker
+from shardq.worker.consuming import WorkerLoop
 from shardq.worker.process import WorkerPlan
 
 
@@ -30,7 +30,7 @@ class UnreachablePlan(WorkerPlan, frozen=True, kw_only=True):
 
     marker: str
 
-    def worker(self, client: shardq.Client) -> Worker:
+    def worker(self, client: shardq.Client) -> WorkerLoop:
         with Path(self.marker).open("ab") as attempts:
             attempts.write(b".")
         if Path(self.marker).stat().st_size <= 3:

@@ -117,7 +117,7 @@ def test_a_user_without_rights_is_told_which_are_needed(guarded: Guarded, user: 
     store = MongoStore(parse(guarded.url(user=user)))
     with pytest.raises(StoreUnavailable, match="readWrite and dbAdmin") as caught:
         store.create_queue(QueueRecord("q", b"", 1))
-        store.create_shards(shardq.settings.QueueSettings(shards=1, time_shards=1).layout.all_shards("q"))
+        store.create_shards(shardq.QueueSettings(shards=1, time_shards=1).layout.all_shards("q"))
     assert not caught.value.retryable
     store.close()
 

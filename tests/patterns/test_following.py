@@ -12,8 +12,8 @@ from typing import ParamSpec, TypeVar
 import pytest
 
 import shardq
+from shardq.core.hooks import HookCall
 from shardq.core.receiving.several_queues import WeightedOrder
-from shardq.hooks import HookCall
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.outcome import Backoff
+from shardq.client.outcome import Backoff
 from shardq.pipelines import (
     DanglingEnd,
     DuplicateLink,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidSetting
 from shardq.planning import Plan, Wanted, plan, unit_costs
-from shardq.settings import QueueSettings
 
 MOST_SHARDS = {"cassandra": 10_000, "mongodb": 1_000, "postgresql": 100_000, "sqlite": 100_000}
 """Each store's `max_shards`."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from shardq.errors import InvalidSetting
@@ -9,7 +11,7 @@ from shardq.service import ServePlan
 from tests.certificates import write_certificates
 
 
-def _check(**given: str | None) -> None:
+def _check(**given: Any) -> None:
     ServePlan(url="sqlite:///queue.db", **given).check()
 
 

@@ -199,7 +199,7 @@ def test_all_listeners_are_told_at_once_and_nothing_runs_without_any() -> None:
         ticks = Ticks(0.01)
         streams = [ticks.events() for _ in range(3)]
         assert [await anext(stream) for stream in streams] == [b"retry: 3000\n\n"] * 3
-        tick = b'event: tick\ndata: {"number": 1, "seconds": 0.01}\n\n'
+        tick = b'event: tick\ndata: {"number":1,"seconds":0.01,"share":0.01}\n\n'
         assert [await anext(stream) for stream in streams] == [tick] * 3
         for stream in streams:
             await stream.aclose()

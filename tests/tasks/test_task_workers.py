@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.batch import Batch
-from shardq.consumer import Consumer
-from shardq.queue_internals import one_by_one
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.queue_internals import one_by_one
 from shardq.storage.opening import open_store
 from shardq.tasks import Result, TaskFailed, TaskPool, Tasks, TaskWorker, chain, current_task
 from shardq.tasks.entries import MAX_RESULT_BYTES

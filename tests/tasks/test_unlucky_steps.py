@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import pytest
 
 import shardq
-from shardq.queue_internals import stored_in
+from shardq.client.queue_internals import stored_in
 from shardq.tasks import (
     ResultMissing,
     TaskFailed,

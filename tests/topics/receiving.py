@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardq.queue import Queue
+from shardq.client.queue import Queue
 from shardq.topics import Subscription
 
 __all__ = ["received", "waiting"]

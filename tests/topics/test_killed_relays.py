@@ -10,7 +10,7 @@ import pytest
 import shardq
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.queue_lifecycle import create_queue
-from shardq.settings import QueueSettingsArguments
+from shardq.core.settings import QueueSettingsArguments
 from shardq.storage.opening import open_store
 from shardq.testing import ManualClock
 from shardq.topics import Subscription, SubscriptionNotFound, Topic, TopicNotFound

@@ -14,7 +14,7 @@ import pytest
 import shardq
 from shardq.base.clock import SystemClock, to_datetime
 from shardq.client import Client
-from shardq.queue import Queue
+from shardq.client.queue import Queue
 from shardq.storage.opening import open_store
 from shardq.storage.requests import (
     Acknowledge,

@@ -18,7 +18,7 @@ import shardq
 import shardq.aio
 from shardq import Batch, Message, Queue
 from shardq.base.clock import SystemClock, to_datetime
-from shardq.hooks import HookCall
+from shardq.core.hooks import HookCall
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.tasks import Tasks, TaskWorker

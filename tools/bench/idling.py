@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from shardq.settings import QueueSettings
+from shardq.core.settings import QueueSettings
 
 from .stores.consumers import SETTLING_SECONDS, idling
 from .stores.load import FULL, QUICK, Load

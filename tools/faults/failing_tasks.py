@@ -24,7 +24,7 @@ from .defects import with_defect
 from .dial import Dial, true_monotonic_ns
 from .history import Event, Log, Phase
 
-__all__ = ["FailsFirstAttempts", "let_tasks_fail"]
+__all__ = ["let_tasks_fail"]
 
 MOST_REQUESTS = 3  # until an attempt fails
 

@@ -10,8 +10,8 @@ import shardq
 from shardq.base.clock import from_datetime
 from shardq.tasks import CurrentTask, Middleware, Tasks, TaskWorker, WorkflowResult, plans, workflow
 from shardq.tasks.entries import result_id
+from shardq.tasks.in_flight import TaskUnit
 from shardq.worker.threads import ThreadPool
-from shardq.worker.units import Unit
 
 from .flows import KINDS, make_tasks, make_workflow
 from .history import Delivery, Phase
@@ -94,7 +94,7 @@ class _NotedWorker(TaskWorker):
 
     record: Recorder
 
-    def _begin(self, units: Sequence[Unit], threads: ThreadPool[Unit]) -> None:
+    def _begin(self, units: Sequence[TaskUnit], threads: ThreadPool[TaskUnit]) -> None:
         messages = [message for unit in units for message in unit.attempt.batch]
         taken = [
             Delivery(result_id(each), each.id, each.priority, from_datetime(each.due), each.deliveries)

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import shardq
 from shardq.client import Client
-from shardq.outcome import DeadLetter
+from shardq.client.outcome import DeadLetter
 from shardq.tasks import Middleware, Tasks, Workflow, chain, chord, group
 
 from .history import Delivery, Event, Log, Phase

@@ -11,7 +11,7 @@ from .history import Phase
 from .lives import Life, Lives
 from .rules import SECOND, Promise
 
-__all__ = ["Passed", "out_of_order"]
+__all__ = ["out_of_order"]
 
 
 @dataclass(frozen=True, slots=True)

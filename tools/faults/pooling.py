@@ -21,7 +21,7 @@ from .producing import Producing
 from .receiving import Collecting, delivery_of
 from .role import Role
 
-__all__ = ["Handling", "Offering", "Pooling", "WritingOff"]
+__all__ = ["Offering", "Pooling", "WritingOff"]
 
 PROCESSES, BATCH = 2, 20
 RESTARTS = 1_000_000  # poison may come again and again

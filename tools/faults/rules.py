@@ -13,7 +13,7 @@ from itertools import pairwise
 from .history import Phase
 from .lives import Holding, Life, Lives, Operation
 
-__all__ = ["RULES", "Promise", "cause_of_return", "was_finished"]
+__all__ = ["RULES", "Promise", "cause_of_return"]
 
 SECOND = 1_000_000_000
 

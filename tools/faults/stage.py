@@ -96,8 +96,8 @@ class Actor:
 
     def close(self) -> None:
         """Close the pipe by which it notices the end of the campaign."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
 
 def _send(pid: int, what: signal.Signals) -> None:

@@ -19,6 +19,8 @@ from .marks import Fate, Ledger
 
 __all__ = ["Offence", "check_integrity", "check_messages", "misplaced"]
 
+_LATE_SECONDS = 60.0  # a hint that the cut left wrong may make a message late: by 30 s, shardq says
+
 
 def check_integrity(path: Path) -> Iterator[Offence]:
     """What is wrong with a file of SQLite."""
@@ -31,9 +33,6 @@ def check_integrity(path: Path) -> Iterator[Offence]:
         answer = [str(error)]
     if answer != ["ok"]:
         yield Offence(f"corrupt: {answer}")
-
-
-_LATE_SECONDS = 60.0  # a hint that the cut left wrong may make a message late: by 30 s, shardq says
 
 
 class Offence(msgspec.Struct, frozen=True):

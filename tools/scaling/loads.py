@@ -18,7 +18,7 @@ import psutil
 import shardq
 from tools.bench.stores.processes import Job, Ready, run_together
 
-__all__ = ["Meter", "Paced", "Served", "Taken", "run_paced", "run_served", "run_waiting"]
+__all__ = ["Meter", "Paced", "Taken", "run_served", "run_waiting"]
 
 WARM_UP = 1.0  # seconds
 MOST_WAITED = 2.0  # seconds, by a consumer

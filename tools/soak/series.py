@@ -10,7 +10,7 @@ import msgspec
 from .plan import Plan
 from .sample import Sample
 
-__all__ = ["Bound", "Series", "all_series"]
+__all__ = ["Series", "all_series"]
 
 MEGABYTE = 1_000_000
 FILES_SHARE = 0.1  # of the bodies sent: tombstones and logs are kept for a while

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import click
 
 from shardq.base.outgoing_message import HeaderValue
-from shardq.batch import Batch
 from shardq.broadcast import Broadcast, Subscription
 from shardq.broadcast.broadcast import KEEP_SECONDS
 from shardq.cli.command import (
@@ -25,6 +24,7 @@ from shardq.cli.output import write_body
 from shardq.cli.printing import log_option, many, note, print_json, tell
 from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
+from shardq.client.batch import Batch
 from shardq.worker import JsonLog
 from shardq.worker.signals import stop_signals
 

@@ -23,7 +23,7 @@ from shardq.client import Client
 from shardq.core.consumer_states import ConsumerState
 from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
 
-__all__ = ["ConsumerLine", "consumers", "evict_from", "lines"]
+__all__ = ["consumers", "lines"]
 
 
 class ConsumerLine(msgspec.Struct, frozen=True):

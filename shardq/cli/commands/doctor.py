@@ -15,26 +15,16 @@ from shardq.cli.failures import FAILURE, exit_code
 from shardq.cli.printing import many, note, print_columns, print_json
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import sent_ahead
 from shardq.core.counts import QueueCounts
 from shardq.core.limits.permits import PERMITS_FOLDER
 from shardq.core.pinging import clock_finding
+from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
-from shardq.queue import Queue
-from shardq.queue_internals import sent_ahead
-from shardq.settings import QueueSettings
 
-__all__ = [
-    "Check",
-    "check_clock",
-    "check_queue",
-    "check_restored",
-    "check_schedules",
-    "check_store",
-    "doctor",
-    "examine",
-    "summary",
-]
+__all__ = ["Check", "check_restored", "check_store", "doctor", "examine", "summary"]
 
 LATE_LEASES = 10  # a message that has been due for longer than this number of visibility timeouts
 LATE_SECONDS = 300.0  # and than this

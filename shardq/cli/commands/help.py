@@ -10,7 +10,7 @@ from shardq.cli.command import ExampleCommand
 from shardq.cli.command_table import COMMANDS
 from shardq.cli.printing import print_line
 
-__all__ = ["help_text", "show_help"]
+__all__ = ["show_help"]
 
 
 def _complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -17,7 +17,7 @@ from shardq.cli.printing import columns, print_columns, print_json, print_line
 from shardq.cli.times import duration, in_words
 from shardq.core.context.retry import Retry
 
-__all__ = ["QueueLine", "counted", "lines", "list_queues", "rows_of"]
+__all__ = ["counted", "lines", "list_queues", "rows_of"]
 
 _SECONDS = 1.0
 
@@ -71,7 +71,7 @@ def _show_counts(
     session: Session, prefix: str, interval: float | None, *, watch: bool, as_json: bool
 ) -> None:
     from shardq.cli.commands.stats import LONGEST_INTERVAL  # noqa: PLC0415 - a list of names needs none of these
-    from shardq.settings import check_number  # noqa: PLC0415
+    from shardq.core.settings import check_number  # noqa: PLC0415
 
     if interval is not None:
         check_number("interval", interval, 0.0, LONGEST_INTERVAL)

@@ -29,12 +29,12 @@ from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import many, note, print_columns, print_json, print_line
 from shardq.cli.selection import Progress, held_options, selected_filter, selection_options
 from shardq.cli.times import in_words, since_option, until_option
+from shardq.client.queue import MANY, Queue
 from shardq.core.logs.event_log import Event
 from shardq.core.selecting import MessageFilter
-from shardq.queue import MANY, Queue
-from shardq.settings import check_number
+from shardq.core.settings import check_number
 
-__all__ = ["Removal", "get", "history", "peek", "remove", "remove_all", "trace"]
+__all__ = ["get", "history", "peek", "remove", "trace"]
 
 SHOWN = 5
 """Messages of a preview."""

@@ -8,6 +8,7 @@ import click
 
 from shardq.cli.command import ExampleCommand, Session
 from shardq.cli.printing import note
+from shardq.cli.queue_history import history_option, keeping_history
 from shardq.cli.times import duration
 from shardq.metrics.pages import Answer, Page, PageServer, check_port, metrics_page
 from shardq.metrics.queues import INTERVAL_SECONDS, QueueMetrics
@@ -36,8 +37,11 @@ PORT = 9_464
 )
 @click.option("--prefix", default="", help="Only queues whose names begin so.")
 @click.option("--once", is_flag=True, help="Print the metrics once, and end.")
+@history_option
 @click.pass_obj
-def metrics(session: Session, port: int, host: str, interval: float, prefix: str, once: bool) -> None:
+def metrics(
+    session: Session, port: int, host: str, interval: float, prefix: str, once: bool, keeps_history: bool
+) -> None:
     """Serve the state of all queues, for Prometheus.
 
     It shows their depth, the age of messages, consumers, the lag of topics and late schedules. The queues are counted
@@ -57,7 +61,7 @@ def metrics(session: Session, port: int, host: str, interval: float, prefix: str
     with collector, PageServer(host, port, {"/metrics": page, "/livez": _live(collector)}) as server:
         collector.start()
         note(f"http://{host}:{server.port}/metrics shows the queues, until Ctrl-C")
-        with stop_signals(ended.set):
+        with keeping_history(session.url if keeps_history else None), stop_signals(ended.set):
             ended.wait()
 
 

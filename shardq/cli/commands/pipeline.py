@@ -74,10 +74,11 @@ def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, 
     """
     _loaded(pipeline).check_queues(session.client)
     monitoring = taken_from(options)
-    options["measured"] = monitoring.metrics_port is not None
+    keeps_history = options.pop("keeps_history")
+    options["measured"] = keeps_history or monitoring.metrics_port is not None
     with work_progress(pipeline, log) as progress, Monitor(session.url, monitoring) as monitor:
         pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), log=log, **options)
-        report = run_pool(pool, monitor, log)
+        report = run_pool(pool, monitor, log, history=session.url if keeps_history else None)
     if as_json:
         print_json(report)
     else:

@@ -11,7 +11,6 @@ from pathlib import Path
 import click
 
 from shardq.base.patterns import is_pattern
-from shardq.batch import Batch
 from shardq.cli.command import (
     ExampleCommand,
     Session,
@@ -27,11 +26,12 @@ from shardq.cli.output import output_option, wait_for_reader, write_body
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
-from shardq.consumer import Consumer
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.core.message import Message
 from shardq.errors import InvalidMessage, ShardqError
-from shardq.message import Message
 
-__all__ = ["Settle", "ack", "extend", "receive", "receive_messages", "release"]
+__all__ = ["Settle", "ack", "extend", "receive", "release"]
 
 MAX_BATCH = 1_000
 

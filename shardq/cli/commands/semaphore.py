@@ -9,8 +9,8 @@ from shardq.cli.command import ReadCommand, Session, json_option
 from shardq.cli.printing import print_columns, print_json
 from shardq.cli.times import duration
 from shardq.client import Client
+from shardq.client.semaphore import PERMIT_LEASE_SECONDS, Semaphore
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.semaphore import PERMIT_LEASE_SECONDS, Semaphore
 
 __all__ = ["opened", "semaphore"]
 

@@ -38,10 +38,10 @@ from shardq.cli.sending import (
     send_pieces,
 )
 from shardq.cli.times import coming_moment, duration, in_words
+from shardq.client.producer import SendArguments
 from shardq.errors import ShardqError
-from shardq.producer import SendArguments
 
-__all__ = ["SendProgress", "send", "send_progress"]
+__all__ = ["send"]
 
 
 class _ExistingFile(click.Path):

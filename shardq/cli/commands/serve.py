@@ -15,6 +15,7 @@ from click.core import ParameterSource
 from shardq.cli.command import ExampleCommand, ExampleGroup, Session, json_option
 from shardq.cli.failures import NOT_FOUND, StoreMissing
 from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.queue_history import history_option, keeping_history
 from shardq.errors import ShardqError
 from shardq.service import ROLES, KeyFile, ServePlan, ServiceOptions, serve
 from shardq.service.access import Role
@@ -78,6 +79,7 @@ _audit_option = click.option("--audit-log", metavar="FILE", help="Append a line 
 @_audit_option
 @click.option("--certificate", metavar="FILE", help="Serve HTTPS with this certificate, and --private-key.")
 @click.option("--private-key", metavar="FILE", help="The key of the certificate.")
+@history_option
 @click.pass_obj
 def serve_command(
     session: Session,
@@ -96,6 +98,7 @@ def serve_command(
     audit_log: str | None,
     certificate: str | None,
     private_key: str | None,
+    keeps_history: bool,
 ) -> None:
     """Serve a JSON API, and with --ui a dashboard.
 
@@ -126,7 +129,8 @@ def serve_command(
         note(f"serving on {url}  (Ctrl-C ends it)")
         _note_missing_file(session)
 
-    serve(plan, on_start=started)
+    with keeping_history(session.url if keeps_history and not read_only else None):
+        serve(plan, on_start=started)
 
 
 @click.command("ui", cls=ExampleCommand, example="shardq ui\nshardq ui --read-only --no-browser")
@@ -135,6 +139,7 @@ def serve_command(
 @_read_only_option
 @_mask_option
 @_audit_option
+@history_option
 @click.pass_obj
 def ui(
     session: Session,
@@ -144,6 +149,7 @@ def ui(
     read_only: bool,
     mask: str | None,
     audit_log: str | None,
+    keeps_history: bool,
 ) -> None:
     """Open the dashboard in a browser, for one person on this machine.
 
@@ -166,7 +172,8 @@ def ui(
             opening.daemon = True
             opening.start()
 
-    serve(plan, on_start=started)
+    with keeping_history(session.url if keeps_history and not read_only else None):
+        serve(plan, on_start=started)
 
 
 def _note_missing_file(session: Session) -> None:

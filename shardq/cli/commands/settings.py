@@ -21,20 +21,20 @@ from shardq.cli.command import (
     queue_argument,
     yes_option,
 )
-from shardq.cli.many_queues import Operation, changes_of, on_each
-from shardq.cli.printing import many, note, print_json, print_line
-from shardq.cli.times import duration
-from shardq.declarations import (
+from shardq.cli.declarations import (
     apply_difference,
     change_text,
     differences,
     read_declarations,
 )
+from shardq.cli.many_queues import Operation, changes_of, on_each
+from shardq.cli.printing import many, note, print_json, print_line
+from shardq.cli.times import duration
+from shardq.client.queue import Queue
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueExists
-from shardq.queue import Queue
-from shardq.settings import QueueSettings
 
-__all__ = ["alter", "apply", "chosen_settings", "create", "settings_options"]
+__all__ = ["alter", "apply", "create"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 # From Python 3.13 on docstrings have no indentation.

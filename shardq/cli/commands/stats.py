@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 import click
@@ -14,40 +14,68 @@ from shardq.base.patterns import is_pattern
 from shardq.cli.command import (
     ReadCommand,
     Session,
+    complete_queues,
     json_option,
-    pattern_argument,
     queue_argument,
     read_each,
 )
 from shardq.cli.many_queues import matching
-from shardq.cli.printing import print_columns, print_json
+from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.queue_history import COLUMNS, SHORT_COLUMNS, drawn, drawn_lines
 from shardq.cli.stats_view import Snapshot, Total, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
+from shardq.client.queue import Queue
 from shardq.core.counts import QueueCounts
+from shardq.core.settings import QueueSettings, check_number
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.queue import Queue
-from shardq.settings import QueueSettings, check_number
 
-__all__ = ["QueueDescription", "describe", "description", "snapshots", "stats"]
+__all__ = ["describe", "description", "snapshots", "stats"]
 
 LONGEST_INTERVAL = 604_800.0
 
 
-@click.command(cls=ReadCommand, example="shardq stats orders --watch --shards\nshardq stats 'mail/*'")
-@pattern_argument
+EXAMPLE = """shardq stats orders --watch --shards
+shardq stats 'mail/*'
+shardq stats orders --since 1h"""
+
+
+@click.command(cls=ReadCommand, example=EXAMPLE)
+@click.argument("queue", metavar="[QUEUE|PATTERN]", required=False, shell_complete=complete_queues)
 @click.option("--watch", is_flag=True, help="Continue until Ctrl-C, with changes per second.")
 @click.option("--interval", type=duration, default=1.0, help="With --watch: time between two counts.  [1]")
 @click.option("--shards", is_flag=True, help="Show each shard too, as a heat map of ready messages.")
+@click.option(
+    "--since", type=duration, metavar="TIME", help="Draw the history of this time, such as 1h, up to 24h."
+)
 @json_option
 @click.pass_obj
-def stats(session: Session, queue: str, watch: bool, interval: float, shards: bool, as_json: bool) -> None:
+def stats(
+    session: Session,
+    queue: str | None,
+    watch: bool,
+    interval: float,
+    shards: bool,
+    since: float | None,
+    as_json: bool,
+) -> None:
     """Count messages by state; follow them live. With a pattern, those of each queue that it matches.
 
     Also shows the age of the oldest message, and for how long the first message has been due (late). Dead letters are
     due at once, so their queue is late until they are redriven. --watch --json prints a line of JSON each time.
+
+    --since draws numbers of messages, rates and durations of a queue, from the oldest to the newest; without a queue
+    those of all together, and with a pattern the messages of each. They are sampled while `shardq work`, `serve`, `ui`,
+    `metrics` or `pipeline run` is running.
     """
     check_number("interval", interval, 0.0, LONGEST_INTERVAL)
+    if since is not None:
+        if watch or shards:
+            raise click.UsageError("--since does not go with --watch and --shards.")
+        _draw(session, queue, since, as_json=as_json)
+        return
+    if queue is None:
+        raise click.UsageError("Missing argument 'QUEUE|PATTERN'.")
     session.only_reads = not watch  # which continues when the store was unreachable for a moment
     if is_pattern(queue):
         if shards:
@@ -71,6 +99,27 @@ def stats(session: Session, queue: str, watch: bool, interval: float, shards: bo
         if not watch:
             return
         before = snapshot
+
+
+def _draw(session: Session, queue: str | None, since: float, *, as_json: bool) -> None:
+    """Draw the history of a queue, of those that a pattern matches, or of all together."""
+    from shardq.history import read_histories  # noqa: PLC0415 - few need it
+
+    several = queue is not None and is_pattern(queue)
+    names: Sequence[str | None] = (queue,)
+    if queue is not None:
+        names = matching(session, queue) if several else (session.queue(queue).name,)
+    found = read_histories(session.client, names, since=since, points=SHORT_COLUMNS if several else COLUMNS)
+    if as_json:
+        print_json({"queues": found} if several else found[0])
+        return
+    for line in drawn_lines(found) if several else drawn(found[0]):
+        print_line(line)
+    if all(each.is_empty for each in found):
+        note(
+            "nothing was sampled in this time: samples are taken every 15 seconds while `shardq work`, `shardq serve`, "
+            "`shardq ui` or `shardq metrics` runs"
+        )
 
 
 def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as_json: bool) -> None:

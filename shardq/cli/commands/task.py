@@ -13,10 +13,10 @@ from shardq.cli.command import ExampleGroup, ReadCommand, Session, complete_queu
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.task_drawing import as_mermaid, as_svg, as_text
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import stored_in
+from shardq.core.message import StoredMessage
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.message import StoredMessage
-from shardq.queue import Queue
-from shardq.queue_internals import stored_in
 from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, ancestors_of, check_task_id, in_run, is_step, kept_seconds, run_of
 from shardq.tasks.result import Result

@@ -27,12 +27,12 @@ from shardq.cli.many_queues import Operation, changes_of, on_each
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.selection import Progress, selected_filter, selection_options
 from shardq.client import Client
+from shardq.client.queue import Queue
 from shardq.core.selecting import MessageFilter
 from shardq.core.settling.dead_letters import came_from, dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
-from shardq.queue import Queue
 
-__all__ = ["Swept", "delete", "expire", "pause", "purge", "redrive", "resume", "sweep", "sweep_each"]
+__all__ = ["delete", "expire", "pause", "purge", "redrive", "resume", "sweep"]
 
 
 @click.command(cls=ExampleCommand, example="shardq delete orders --yes")

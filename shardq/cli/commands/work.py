@@ -31,7 +31,7 @@ from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
 from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
 
-__all__ = ["Progress", "Rate", "progress_line", "work", "work_progress"]
+__all__ = ["Progress", "Rate", "work", "work_progress"]
 
 WINDOW_SECONDS = 5.0
 LINES_AT_FIRST_SECONDS = 1.0
@@ -199,7 +199,8 @@ def work(
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
     monitoring = taken_from(options)
-    options["measured"] = monitoring.metrics_port is not None
+    keeps_history = options.pop("keeps_history")
+    options["measured"] = keeps_history or monitoring.metrics_port is not None
     log: JsonLog | None = options["log"]
     if tasks is not None:
         if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
@@ -213,7 +214,7 @@ def work(
                 on_progress=beating(monitor, progress),
                 **_of_tasks(options),
             )
-            report = run_pool(pool, monitor, log)
+            report = run_pool(pool, monitor, log, history=url if keeps_history else None)
     else:
         if not queues:
             raise click.UsageError("Missing argument 'QUEUE...'.")
@@ -222,7 +223,7 @@ def work(
         )
         with work_progress(", ".join(queues), log) as progress, Monitor(session.url, monitoring) as monitor:
             pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
-            report = run_pool(pool, monitor, log)
+            report = run_pool(pool, monitor, log, history=session.url if keeps_history else None)
     if as_json:
         print_json(report)
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -16,9 +15,6 @@ from shardq.cli.times import since_option, until_option
 from shardq.spark.jobs.files import drain
 from shardq.spark.jobs.job import QueueLocation, spark_session
 from shardq.spark.jobs.moves import Transform, migrate, replay, transform
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["drain_command", "migrate_command", "replay_command", "transform_command"]
 
@@ -200,8 +196,4 @@ def _change(select: tuple[str, ...], where: str | None, function: str | None) ->
             raise click.UsageError("Give --function, or --select and --where.")
         return function_named("function", function)
 
-    def change(rows: DataFrame) -> DataFrame:
-        kept = rows.where(where) if where else rows
-        return kept.selectExpr(*select) if select else kept
-
-    return change
+    return lambda rows: (rows.where(where) if where else rows).selectExpr(*(select or ("*",)))

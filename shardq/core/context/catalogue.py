@@ -17,8 +17,8 @@ import msgspec
 from shardq.base.patterns import NamePattern
 from shardq.base.shard import DEAD_LETTER_SUFFIX, INTERNAL
 from shardq.core.context.retry import Retry
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidSetting, ShardqError
-from shardq.settings import QueueSettings
 from shardq.storage.records import QueueRecord
 from shardq.storage.store import Store
 

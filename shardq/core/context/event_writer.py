@@ -24,7 +24,7 @@ from shardq.errors import ShardqError
 from shardq.storage.per_process import PerProcess
 from shardq.storage.store import Store
 
-__all__ = ["MOST_TEXT", "Entry", "EventWriter", "Write"]
+__all__ = ["Entry", "EventWriter", "Write"]
 
 _log = logging.getLogger(__name__)
 

@@ -18,10 +18,10 @@ from shardq.core.context.queue_records import jobs_of, unused_since, with_jobs
 from shardq.core.context.queue_usage import QueueUsage
 from shardq.core.context.retry import Retry
 from shardq.core.context.settle_group_commit import SettleGroupCommit
+from shardq.core.hooks import Hooks, Observer
+from shardq.core.settings import QueueSettings, check_number, check_store
 from shardq.core.sharding.placement import LaneTurns, Placement
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch
-from shardq.hooks import Hooks, Observer
-from shardq.settings import QueueSettings, check_number, check_store
 from shardq.storage.bundle_id import BundleIds
 from shardq.storage.per_process import OwnLock, PerProcess
 from shardq.storage.requests import QueueRecord

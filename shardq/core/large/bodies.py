@@ -30,7 +30,9 @@ from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import BodyNotFound, InvalidMessage, OutcomeUnknown, StoreUnavailable
 from shardq.storage.bundle_data import decode_bundle
 
-__all__ = ["StoredBody", "carry_body", "keep_body", "load_part", "open_body", "store_body"]
+__all__ = ["StoredBody", "carry_body", "keep_body", "open_body", "store_body"]
+
+_KEPT = ""  # names no message
 
 
 def open_body(context: QueueContext, body: LargeBody, message_id: str) -> io.BufferedReader:
@@ -103,9 +105,6 @@ class _Parts(io.RawIOBase):
         self._checked += len(some)
         if self._checked == self._body.size and self._sum.digest() != self._body.sha256:
             raise _damaged(self._message_id)
-
-
-_KEPT = ""  # names no message
 
 
 class StoredBody:

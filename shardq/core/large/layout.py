@@ -13,8 +13,8 @@ from shardq.base.large_body import LargeBody
 from shardq.base.receipt import MessageId
 from shardq.base.shard import INTERNAL, Shard
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.settings import QueueSettings
 from shardq.errors import QueueNotFound
-from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, QueueRecord, StoredSlice

@@ -30,13 +30,13 @@ from shardq.core.context.counters import Counters
 from shardq.core.context.identity import ConsumerIdentity, moment_in
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry, claim_patiently
+from shardq.core.held import HeldSlice, count_of, first_of
 from shardq.core.sending.appending import PERMIT, append
 from shardq.core.sending.planned_bundles import PlannedBundle
+from shardq.core.settings import QueueSettings
 from shardq.core.settling.leases import JUMP, shorten_leases
 from shardq.core.settling.operations import EXTEND, GIVE_BACK, HOLD
 from shardq.core.settling.settle import SettleRun
-from shardq.held import HeldSlice, count_of, first_of
-from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleData, encode_bundle
 from shardq.storage.bundle_id import repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
@@ -54,10 +54,20 @@ __all__ = [
     "permits_queue",
 ]
 
+_log = logging.getLogger(__name__)
+
 MOST_PERMITS = 1_024
 _SINGLES = 16
 _MOMENT = 1_767_225_600_000_000  # of all permits: their ids differ by the number of their first permit
 _DUE = 946_684_800_000_000  # of all permits: long ago
+PERMITS_FOLDER = f"{INTERNAL}permits/"
+"""Where the queues of permits are, under the names of their limits. They are listed as all of shardq's own queues."""
+_ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
+_MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
+_CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
+_PATIENCE = 1.0  # seconds for which releasing is repeated: permits come back automatically
+_PAGE = 2 * MOST_PERMITS
+_LONGEST = 11 * 86_400_000_000  # microseconds for which a permit is held: longer than a message can be
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -101,19 +111,6 @@ class Blocks:
 
 def _bodies(block: Block) -> list[bytes]:
     return [b"%d" % number for number in range(block.first, block.first + block.count)]
-
-
-_log = logging.getLogger(__name__)
-
-PERMITS_FOLDER = f"{INTERNAL}permits/"
-"""Where the queues of permits are, under the names of their limits. They are listed as all of shardq's own queues."""
-
-_ASIDE = 5_000_000  # microseconds for which a permit that is beyond the limit is put aside
-_MADE_AGAIN = 10_000_000  # until permits are made again where none is free: somebody may have removed them
-_CLAIMS = 3  # at most, to find permits behind those that are beyond the limit
-_PATIENCE = 1.0  # seconds for which releasing is repeated: permits come back automatically
-_PAGE = 2 * MOST_PERMITS
-_LONGEST = 11 * 86_400_000_000  # microseconds for which a permit is held: longer than a message can be
 
 
 def permits_queue(limit: str) -> str:

@@ -17,6 +17,7 @@ from shardq.base.shard import MAX_NAME_LENGTH
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
+from shardq.core.held import HeldSlice
 from shardq.core.limits.permits import PERMITS_FOLDER, Permits, create_permits_queue, permits_queue
 from shardq.core.limits.shares import (
     Allowance,
@@ -27,9 +28,8 @@ from shardq.core.limits.shares import (
     permit_lease,
     units,
 )
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
-from shardq.held import HeldSlice
-from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 

@@ -13,22 +13,23 @@ import msgspec
 
 from shardq.base.rate import Rate
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, count_of, first_of
 from shardq.core.limits.permits import MOST_PERMITS, Permits
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, count_of, first_of
 
 __all__ = [
     "Allowance",
     "Grant",
     "InFlightShare",
     "RateShare",
-    "Share",
     "TakeShare",
     "Window",
     "permit_lease",
     "units",
 ]
+
+_log = logging.getLogger(__name__)
 
 _SECOND = 1_000_000
 
@@ -128,8 +129,6 @@ class Share(Protocol):
         """Release the unused permits."""
         ...
 
-
-_log = logging.getLogger(__name__)
 
 TakeShare: TypeAlias = Callable[[int], Share]
 """Takes permits for up to this number of messages."""

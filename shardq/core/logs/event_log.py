@@ -21,19 +21,20 @@ from shardq.errors import InvalidReceipt, QueueNotFound
 from shardq.storage.bundle_data import decode_bundle
 from shardq.storage.bundle_id import BUNDLE_ID_BYTES
 
-__all__ = [
-    "SETTLES",
-    "Event",
-    "EventKind",
-    "read_entries",
-    "read_purges",
-    "tell_purged",
-    "trace",
-    "write_entries",
-]
+__all__ = ["SETTLES", "Event", "EventKind", "tell_purged", "trace", "write_entries"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
+EventKind: TypeAlias = Literal[
+    "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
+    "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
+]  # fmt: skip
+"""The kind of an event. Later versions may have more kinds."""
+_ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
+_MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
+SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
+"""The events that end a delivery: a claim after one of these is no sign that a lease has expired."""
+_FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
 
 def write_entries(context: QueueContext, entries: Sequence[Entry]) -> None:
@@ -65,20 +66,6 @@ def _place_of(queue: str) -> MessageId:
 
 def _ids(entry: Entry) -> list[MessageId]:
     return [MessageId.parse(text) for text in (entry.first, entry.to) if text]
-
-
-EventKind: TypeAlias = Literal[
-    "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
-    "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
-]  # fmt: skip
-"""The kind of an event. Later versions may have more kinds."""
-
-_ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
-_MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
-SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
-"""The events that end a delivery: a claim after one of these is no sign that a lease has expired."""
-
-_FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):

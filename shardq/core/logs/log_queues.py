@@ -24,8 +24,8 @@ from shardq.core.context.queue_context import LiveSettings, Log, QueueContext
 from shardq.core.context.retry import Retry
 from shardq.core.sending.appending import LOG, append
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
+from shardq.core.settings import QueueSettings
 from shardq.errors import QueueNotFound
-from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Peek, QueueRecord

@@ -13,16 +13,16 @@ from typing import Any
 import msgspec
 
 from shardq.base.clock import from_datetime
+from shardq.base.codec import Codec
 from shardq.base.receipt import MessageId
-from shardq.codec import Codec
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import Selection
 from shardq.core.logs.log_queues import RESULTS, Line, logs_of, read, write
+from shardq.core.message import StoredMessage
 from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
-from shardq.held import Selection
-from shardq.message import StoredMessage
 from shardq.storage.requests import EntryState
 
-__all__ = ["MOST_RESULT_BYTES", "Result", "encode_result", "take_back", "with_results", "write_results"]
+__all__ = ["Result", "encode_result", "take_back", "with_results", "write_results"]
 
 MOST_RESULT_BYTES = 65_536
 

@@ -12,18 +12,18 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.core.limits.queue_limits import QueueLimits
 from shardq.core.receiving.delivery_filter import DeliveryFilter, expires_before
 from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, RegistrationTimer, deregister
 from shardq.core.receiving.upkeep import Upkeep
+from shardq.core.settings import QueueSettings
 from shardq.core.settling.events import record_claimed
 from shardq.core.settling.settle import release_uncounted
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import SURVEY_INTERVAL, ShardReader
 from shardq.core.sharding.surveying import Probing
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import COUNT, HeldSlice, claimed_once, first_of
-from shardq.settings import QueueSettings
 from shardq.storage.records import Registration
 from shardq.storage.requests import Claim, Claimed, Finish
 from shardq.storage.writing import telling_done

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice
 from shardq.errors import StoreUnavailable
-from shardq.held import HeldSlice
 
 __all__ = ["count_received"]
 

@@ -16,10 +16,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
+from shardq.base.codec import BYTES
 from shardq.base.unreadable import UNREADABLE
-from shardq.codec import BYTES
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.held import HeldSlice, SettleState
+from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.moves import DeadLetters
@@ -27,8 +29,6 @@ from shardq.core.settling.operations import DROP, GIVE_BACK, SUPERSEDE, SettleOp
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.core.settling.stepwise import entries_of
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, SettleState
-from shardq.settings import QueueSettings
 from shardq.storage.bundle_data import BundleKeys, read_keys
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry, expired

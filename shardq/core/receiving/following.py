@@ -24,7 +24,7 @@ from shardq.errors import (
 )
 from shardq.storage.records import QueueRecord, Registration
 
-__all__ = ["LIST_INTERVAL", "Following"]
+__all__ = ["Following"]
 
 _log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from shardq.core.browsing import find_parts
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
+from shardq.core.held import HeldSlice, Selection, held_unseen
 from shardq.core.settling.operations import ACK, KEEP, SettleOperation
 from shardq.core.settling.settle import SettleRun, by_shard, spans_of
-from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.storage.requests import EntryState, Span
 
 __all__ = [
@@ -41,6 +41,11 @@ __all__ = [
 
 COUNTED = 100  # runs, or the queue's max_deliveries if that is more
 COUNTED_FOR_SHOW = 10  # where the queue has no max_deliveries
+CLAIMS_AT_ONCE = 8
+"""How many claims are settled together. Their messages are kept in memory, in the worst case a span for each
+message."""
+SETTLED_AT_ONCE = 4
+"""How many times that many, by threads of their own."""
 
 
 class ClaimName(msgspec.Struct, frozen=True):
@@ -175,13 +180,6 @@ def parts(held: Iterable[HeldSlice], taken: Taken) -> Iterator[HeldSlice]:
             if start < end:
                 yield piece.part(start - piece.first, end - start)
 
-
-CLAIMS_AT_ONCE = 8
-"""How many claims are settled together. Their messages are kept in memory, in the worst case a span for each
-message."""
-
-SETTLED_AT_ONCE = 4
-"""How many times that many, by threads of their own."""
 
 _Group = Sequence[ClaimName]
 _Settled = tuple[list[Selection], Failures]  # what is lost, and what failed

@@ -16,11 +16,12 @@ from contextlib import suppress
 
 import msgspec
 
-from shardq.codec import BYTES
+from shardq.base.codec import BYTES
 from shardq.core.browsing import find_parts, held_stored
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import claim_patiently
+from shardq.core.held import HeldSlice, count_of
 from shardq.core.limits.queue_limits import check_unlimited
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.receiving.named_claim_log import (
@@ -43,7 +44,6 @@ from shardq.core.settling.moves import DeadLetters
 from shardq.core.settling.operations import KEEP
 from shardq.core.settling.settle import release_selected, settle
 from shardq.errors import LeaseLost
-from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, Span
 
 __all__ = ["NamedClaims", "Taking"]

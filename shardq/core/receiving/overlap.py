@@ -10,10 +10,10 @@ from functools import partial
 from shardq.base.clock import seconds
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.retry import Retry
+from shardq.core.held import HeldSlice, first_of
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.receiving.registering import CLAIM_PATIENCE
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, first_of
 from shardq.storage.per_process import forks
 
 __all__ = ["Overlap"]

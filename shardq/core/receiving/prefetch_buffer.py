@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from shardq.core.held import HeldSlice, count_of, first_of
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.core.settling.engine import SettleEngine
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, count_of, first_of
 
 __all__ = ["Ahead", "PrefetchBuffer"]
 

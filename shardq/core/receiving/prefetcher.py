@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from shardq.base.clock import seconds
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, count_of
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.prefetch_buffer import Ahead
 from shardq.core.receiving.receiving import SURVEY_SECONDS, Receiving
@@ -17,7 +18,6 @@ from shardq.core.receiving.several_queues import QueueScheduler
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
-from shardq.held import HeldSlice, count_of
 
 __all__ = ["Prefetcher"]
 

@@ -18,6 +18,7 @@ from shardq.core.context.catalogue import CATALOGUE
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
+from shardq.core.held import HeldSlice, count_of
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.core.receiving.counting import count_received
 from shardq.core.receiving.following import Following
@@ -26,7 +27,6 @@ from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, S
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, survey
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, count_of
 
 __all__ = ["Receiving"]
 

@@ -9,12 +9,13 @@ from contextlib import contextmanager, suppress
 
 from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
+from shardq.base.codec import BYTES
 from shardq.base.receipt import MessageId
 from shardq.base.shard import DEAD_LETTER_SUFFIX, Shard
-from shardq.codec import BYTES
 from shardq.core.browsing import blocked_slices, browse, held_stored, read_properties
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, Selection, SettleState
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
@@ -25,12 +26,13 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, InvalidName, LeaseLost, QueueNotFound, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]
 
 _log = logging.getLogger(__name__)
+REDRIVE_LEASE_SECONDS = 60.0
+REDRIVE_BATCH = 1_000
 
 
 def unblock(context: QueueContext, limit: int, wanted: MessageFilter | None = None) -> int:
@@ -79,10 +81,6 @@ def _by_group(context: QueueContext) -> list[list[HeldSlice]]:
                 error,
             )
     return [held for group, held in groups.items() if group not in damaged]
-
-
-REDRIVE_LEASE_SECONDS = 60.0
-REDRIVE_BATCH = 1_000
 
 
 def redrive(

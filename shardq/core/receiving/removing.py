@@ -18,20 +18,25 @@ from shardq.core.browsing import remove, slices
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, claim_patiently
+from shardq.core.held import HeldSlice, count_of
 from shardq.core.logs.event_log import tell_purged
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.operations import OVERFLOW
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.errors import ShardqError
-from shardq.held import HeldSlice, count_of
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
 from shardq.storage.writing import telling_done
 
-__all__ = ["PAGE_MESSAGES", "claim_unseen", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
+__all__ = ["PAGE_MESSAGES", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
+
+_log = logging.getLogger(__name__)
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds
 TOKEN_BYTES = 16
+_PREFIX = "shardq-trim:"
+_TURN = 1_000_000
+"""For how long, in microseconds, one client alone drops messages. Two that counted the same would drop twice that."""
 
 
 def sweep_steps(context: QueueContext) -> Iterator[int]:
@@ -178,13 +183,6 @@ def _is_due(context: QueueContext, piece: StoredSlice) -> bool:
 
 def _is_held(context: QueueContext, piece: StoredSlice) -> bool:
     return piece.state is EntryState.IN_FLIGHT and piece.due > context.store.now()
-
-
-_log = logging.getLogger(__name__)
-
-_PREFIX = "shardq-trim:"
-_TURN = 1_000_000
-"""For how long, in microseconds, one client alone drops messages. Two that counted the same would drop twice that."""
 
 
 def drop_oldest(context: QueueContext, count: int) -> int:

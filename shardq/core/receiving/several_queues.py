@@ -18,8 +18,8 @@ from shardq.base.texts import shown
 from shardq.base.waits import BackgroundThread
 from shardq.core.context.retry import Retry
 from shardq.core.receiving.claiming import QueueClaims
+from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
-from shardq.settings import check_number
 from shardq.storage.store import Store
 
 __all__ = [
@@ -32,7 +32,16 @@ __all__ = [
     "scheduler_of",
 ]
 
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000_000.0
+LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
+SWEEP_SECONDS = 0.05  # after which messages come first again
+FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
+SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
+LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
+CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
 
 
 class QueueScheduler(Protocol):
@@ -147,13 +156,6 @@ def scheduler_of(queues: Sequence[str], weights: Mapping[str, float] | None, ord
     return WeightedOrder({queue: (weights or {}).get(queue, 1.0) for queue in queues})
 
 
-_log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
-
-
 class _Failure(msgspec.Struct, frozen=True):
     """Why a queue is left out, and since when."""
 
@@ -229,13 +231,6 @@ class FailedQueues:
         errors = [error for error in found if not (self._follow and isinstance(error, QueueNotFound))]
         if errors and (thorough or len(errors) == len(self._queues)):
             raise min(errors, key=lambda error: error.retryable)
-
-
-SWEEP_SECONDS = 0.05  # after which messages come first again
-FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
-SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
-LONGEST_SWEEP_TURN = 600.0  # seconds give, for all of them
-CLOSING_SECONDS = 5.0  # for which the end of who receives waits for a sweep that is under way
 
 
 class Sweeping:

@@ -20,8 +20,8 @@ from shardq.core.context.retry import Retry
 from shardq.core.limits.queue_limits import drop_permits
 from shardq.core.logs.log_queues import drop_logs
 from shardq.core.receiving.removing import expire
+from shardq.core.settings import QueueSettings
 from shardq.errors import QueueNotFound
-from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord, ShardCounts
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done

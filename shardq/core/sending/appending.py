@@ -19,10 +19,10 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.codec import BYTES, Codec
 from shardq.base.large_body import LargeBody
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
-from shardq.codec import BYTES, Codec
 from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.layout import bodies_queue, owner_entry, owner_in, shard_of
@@ -49,7 +49,6 @@ __all__ = [
     "LOG",
     "PERMIT",
     "REDRIVE",
-    "REPEATABLE_MINUTES",
     "REPLACE",
     "REPLAY",
     "RUN",

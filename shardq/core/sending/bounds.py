@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.queue_usage import Waiting
+from shardq.core.settings import QueueSettings
 from shardq.errors import QueueFull
-from shardq.settings import QueueSettings
 from shardq.storage.requests import Bundle, EntryState, Peek
 
 __all__ = ["let_in"]

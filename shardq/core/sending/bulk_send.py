@@ -12,17 +12,17 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.codec import BYTES, Codec
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import SentIds
-from shardq.codec import BYTES, Codec
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.hooks import stamped
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, prepare_options, size_of
 from shardq.core.sending.storing import Written, plan_sends, store_sends, tell_stored
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
-from shardq.hooks import stamped
 from shardq.storage.abilities import TransactionEnded
 
 __all__ = ["BulkSend", "BundleLimits"]

@@ -28,7 +28,7 @@ from shardq.errors import InvalidMessage
 from shardq.storage.bundle_id import made_at
 from shardq.storage.requests import Bundle, DedupeEntry
 
-__all__ = ["ONCE", "Reservation", "StoredPlace", "confirm", "place_of", "reserve"]
+__all__ = ["ONCE", "StoredPlace", "confirm", "place_of", "reserve"]
 
 ONCE = "shardq-once:"
 """Begins the keys of what shardq itself sends once: they are remembered as those of moves are."""

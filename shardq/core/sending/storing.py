@@ -9,9 +9,9 @@ from operator import attrgetter
 import msgspec
 
 from shardq.base.clock import to_datetime
+from shardq.base.codec import BYTES
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import BundleIdRun, MessageId
-from shardq.codec import BYTES
 from shardq.core.context.group_commit import GroupCommit, Pending, for_another_thread
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import SEND, AppendPolicy, admit, append, check_age, prepare

@@ -12,9 +12,9 @@ from shardq.base.texts import kind_of, shown
 from shardq.base.unreadable import UNREADABLE
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
+from shardq.core.held import Selection
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, UnsupportedByStore
-from shardq.held import Selection
-from shardq.settings import QueueSettings
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
@@ -54,6 +54,8 @@ _MARKS = frozenset((_QUEUE, _ID, _DELIVERIES, REASON, _GROUP, _LANE))
 
 REFUSED = (InvalidName, InvalidSetting, UnsupportedByStore)
 """Errors of a store that does not take a queue, also when it is asked again. Nothing is left of such a queue."""
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(list[dict[str, str | int]])
 
 
 def dead_letter_name(queue: str, settings: QueueSettings) -> str:
@@ -243,7 +245,3 @@ def _earlier(headers: Headers | None) -> Sequence[Headers]:
 def _first_marks(headers: Headers | None) -> Headers:
     earlier = _earlier(headers)
     return earlier[0] if earlier else headers or {}
-
-
-_ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(list[dict[str, str | int]])

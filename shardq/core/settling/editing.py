@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
+from shardq.base.codec import BYTES, Codec
 from shardq.base.outgoing_message import HeaderValue, OutgoingMessage
 from shardq.base.receipt import MessageId
-from shardq.codec import BYTES, Codec
 from shardq.core.browsing import find_slice, held_stored, read_properties
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, Selection
 from shardq.core.sending.appending import REPLACE, admit
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.sending.prepared import prepare_options
@@ -19,7 +20,6 @@ from shardq.core.settling.moves import Changes, InPlace
 from shardq.core.settling.operations import EDIT
 from shardq.core.settling.stepwise import Moved, entries_of
 from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotPending
-from shardq.held import HeldSlice, Selection
 from shardq.storage.bundle_data import read_keys
 from shardq.storage.pending import PENDING
 from shardq.storage.requests import EntryState, StoredSlice

@@ -14,15 +14,19 @@ from operator import attrgetter
 from typing import Any
 
 from shardq.base.clock import microseconds
+from shardq.base.codec import BYTES, Codec
 from shardq.base.large_body import no_large_body, not_in_memory
 from shardq.base.shard import Shard
-from shardq.codec import BYTES, Codec
 from shardq.core.context.blocked import enter_reason, may_block
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
+from shardq.core.held import HeldSlice, Selection, SettleState
+from shardq.core.hooks import headers_to_forward
 from shardq.core.large.bodies import open_body
 from shardq.core.logs.results import Result, take_back, write_results
+from shardq.core.message import Message
 from shardq.core.sending.prepared import check_delay, check_headers, check_priority
+from shardq.core.settings import QueueSettings, check_number
 from shardq.core.settling.dead_letters import EXHAUSTED, check_reason
 from shardq.core.settling.events import NO_DETAILS, EventDetails, observed, record_noted
 from shardq.core.settling.moves import Changes, DeadLetters, Move, ToQueue, WithBody
@@ -40,10 +44,6 @@ from shardq.core.settling.operations import (
 )
 from shardq.core.settling.settle import Call, SettleRun, by_shard, settle, spans_of
 from shardq.errors import LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.hooks import headers_to_forward
-from shardq.message import Message
-from shardq.settings import QueueSettings, check_number
 from shardq.storage.requests import Fenced
 from shardq.storage.writing import telling_done
 

@@ -10,10 +10,10 @@ from shardq.base.receipt import MessageId
 from shardq.core.context.event_writer import Entry
 from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import HeldSlice, Selection
+from shardq.core.hooks import HookCall, Hooks
+from shardq.core.message import Message
 from shardq.core.settling.operations import SettleOperation
-from shardq.held import HeldSlice, Selection
-from shardq.hooks import HookCall, Hooks
-from shardq.message import Message
 
 __all__ = ["NO_DETAILS", "EventDetails", "observed", "record_claimed", "record_noted", "record_settled"]
 

@@ -20,10 +20,10 @@ from shardq.base.waits import BackgroundThread, Flag
 from shardq.core.browsing import held_stored, slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
+from shardq.core.held import HeldSlice, Selection, SettleState
 from shardq.core.settling.operations import EXTEND
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import Closed, ShardqError
-from shardq.held import HeldSlice, Selection, SettleState
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]

@@ -20,6 +20,7 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.core.context.unique_keys import Holder, UniqueKeys
+from shardq.core.held import Selection
 from shardq.core.sending.appending import admit, admitted, moved_bundle, room_for
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.core.settling.dead_letters import (
@@ -33,7 +34,6 @@ from shardq.core.settling.operations import DEAD_LETTER, FORWARD, REDRIVE, REPLA
 from shardq.core.settling.settle import settle, spans_of
 from shardq.core.settling.stepwise import Moved, in_steps, move_step_by_step
 from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, UnsupportedByStore
-from shardq.held import Selection
 from shardq.storage.bundle_data import BundleData
 from shardq.storage.bundle_id import derive_bundle_id, repeatable_bundle_id
 from shardq.storage.requests import Fenced

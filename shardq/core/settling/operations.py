@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from shardq.core.held import SettleState
 from shardq.core.sending import appending
 from shardq.core.sending.appending import AppendPolicy
-from shardq.held import SettleState
 
 __all__ = [
     "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EDIT", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP",

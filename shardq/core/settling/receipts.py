@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from shardq.base.codec import BYTES, Codec
 from shardq.base.receipt import Receipt
 from shardq.base.texts import kind_of, shown
-from shardq.codec import BYTES, Codec
 from shardq.core.browsing import find_slice, held_stored
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures
+from shardq.core.held import HeldSlice, Selection, held_unseen
 from shardq.core.settling.engine import SettleEngine
 from shardq.errors import InvalidReceipt, InvalidSetting, LeaseLost, ShardqError
-from shardq.held import HeldSlice, Selection, held_unseen
 from shardq.storage.requests import EntryState, Span
 
 __all__ = ["ack_receipts", "check_results", "dead_letter_receipts", "extend_receipts", "release_receipts"]

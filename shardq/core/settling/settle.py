@@ -16,11 +16,11 @@ from shardq.core.browsing import find_parts
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer, Failures
 from shardq.core.context.unique_keys import release_keys
+from shardq.core.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.core.large.collecting import remove_body
 from shardq.core.settling.events import NO_DETAILS, EventDetails, record_settled
 from shardq.core.settling.operations import GIVE_BACK, SettleOperation
 from shardq.errors import OutcomeUnknown, ShardqError
-from shardq.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.storage.abilities import Settle
 from shardq.storage.requests import Acknowledge, Append, EntryState, Extend, Fenced, Forward, Release, Span
 

@@ -24,6 +24,7 @@ from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
+from shardq.core.held import HeldSlice, Selection
 from shardq.core.sending.appending import AppendPolicy, append, moved_bundle
 from shardq.core.sending.dedupe_keys import StoredPlace, place_of
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
@@ -32,7 +33,6 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import KEEP, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
-from shardq.held import HeldSlice, Selection
 from shardq.storage.bundle_data import BundleData, BundleKeys
 from shardq.storage.bundle_id import bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced

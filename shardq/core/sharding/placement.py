@@ -9,9 +9,11 @@ from shardq.base.ring import Layout
 from shardq.base.shard import Shard
 from shardq.storage.per_process import PerProcess, forks
 
-__all__ = ["MOST_GROUPS", "SINGLES_PER_TURN", "LaneTurns", "Placement"]
+__all__ = ["MOST_GROUPS", "LaneTurns", "Placement"]
 
 SINGLES_PER_TURN = 512
+MOST_GROUPS = 10_000
+"""Groups whose last lane is remembered; the one that began first is forgotten for a further one."""
 
 
 class Placement:
@@ -41,10 +43,6 @@ class Placement:
                 self._turn += 1
             turn = self._turn
         return Shard(self._queue, layout.time_shard(due), turn % layout.shards)
-
-
-MOST_GROUPS = 10_000
-"""Groups whose last lane is remembered; the one that began first is forgotten for a further one."""
 
 
 class LaneTurns:

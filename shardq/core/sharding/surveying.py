@@ -16,7 +16,7 @@ from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnava
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store
 
-__all__ = ["FIRST_PAUSE", "LONGEST_PAUSE", "Probes", "Probing", "Surveyed", "in_groups", "survey"]
+__all__ = ["Probes", "Probing", "Surveyed", "in_groups", "survey"]
 
 T = TypeVar("T")
 R = TypeVar("R")

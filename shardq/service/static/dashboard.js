@@ -1,4 +1,4 @@
-// Live updates, keys of the keyboard, copying, and the chart since the page was opened.
+// Live updates, keys of the keyboard, and copying.
 "use strict";
 
 const root = document.body.dataset.root;
@@ -56,11 +56,10 @@ function refocus(path) {
   element?.focus({ preventScroll: true });
 }
 
-// Reading costs the store at most a hundredth of the time. Pages that show the same leave out the same ticks, so that
-// the service reads once for all of them.
-function ticksBetween(seconds) {
-  const took = Number(find("#live").dataset.took);
-  return 2 ** Math.max(0, Math.ceil(Math.log2(100 * took / seconds)));
+// Reading takes at most a share of the time. Pages that show the same leave out the same ticks, so that the service
+// reads once for all of them.
+function ticksBetween(most) {
+  return 2 ** Math.max(0, Math.ceil(Math.log2(Number(find("#live").dataset.took) / most)));
 }
 
 function follow() {
@@ -68,8 +67,8 @@ function follow() {
   if (wanted && stream === null) {
     stream = new EventSource(`${root}/events`);
     stream.addEventListener("tick", (event) => {
-      const { number, seconds } = JSON.parse(event.data);
-      const ticks = ticksBetween(seconds);
+      const { number, seconds, share } = JSON.parse(event.data);
+      const ticks = ticksBetween(share * seconds);
       say(ticks > 1 ? `live, every ${ticks * seconds} s` : "live");
       if (number % ticks === 0) readAgain();
     });
@@ -132,6 +131,18 @@ setInterval(() => {
   }
 }, 1000);
 
+// -- tables that are wider than the window are scrolled by keyboard ---------------------------------------------------
+
+function reachTables() {
+  for (const each of document.querySelectorAll(".scroll")) {
+    if (each.scrollWidth > each.clientWidth) each.tabIndex = 0; else each.removeAttribute("tabindex");
+  }
+}
+
+document.addEventListener("htmx:afterSwap", reachTables);
+addEventListener("resize", reachTables);
+reachTables();
+
 // -- the theme, copying, the keyboard --------------------------------------------------------------------------------
 
 find("#theme").addEventListener("click", () => {
@@ -175,35 +186,5 @@ document.addEventListener("keydown", (event) => {
   if (action) { event.preventDefault(); action(); }
 });
 
-// -- the chart of the overview: only what this page has seen ---------------------------------------------------------
-
-const seen = [[], [], []];
-let chart = null;
-
-function note() {
-  const tiles = find("[data-ready]");
-  const place = find("#chart");
-  if (!tiles || !place || typeof uPlot === "undefined") return;
-  const values = [Date.now() / 1000, Number(tiles.dataset.ready), Number(tiles.dataset.inFlight)];
-  values.forEach((value, at) => { seen[at].push(value); if (seen[at].length > 1800) seen[at].shift(); });
-  if (seen[0].length < 2) return;
-  if (chart === null) {
-    find("#chart-section").hidden = false;
-    const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-    const axis = { stroke: () => color("--muted"), grid: { stroke: () => color("--line") }, ticks: { stroke: () => color("--line") } };
-    chart = new uPlot({
-      width: place.clientWidth - 16, height: 200,
-      axes: [axis, { ...axis, size: 70 }],
-      scales: { y: { range: (_plot, _least, most) => [0, Math.max(1, most * 1.1)] } },
-      series: [{}, { label: "ready", stroke: () => color("--accent"), width: 2 }, { label: "in flight", stroke: () => color("--warn"), width: 2 }],
-    }, seen, place);
-    new ResizeObserver(() => chart.setSize({ width: place.clientWidth - 16, height: 200 })).observe(place);
-  } else {
-    chart.setData(seen);
-  }
-}
-
-document.addEventListener("htmx:afterSettle", note);
-note();
 follow();
 find("nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });

@@ -14,7 +14,7 @@ from shardq.spark.jobs.job import REPEATABLE_TASKS, QueueLocation, Say, follow, 
 from shardq.spark.options import RowOptions, check_reader, choose
 from shardq.spark.rows import schema_of
 
-__all__ = ["FORMATS", "Drained", "Loaded", "drain", "load"]
+__all__ = ["FORMATS", "drain", "load"]
 
 FORMATS = ("parquet", "csv", "json", "text")
 EXACT = {
@@ -24,6 +24,9 @@ EXACT = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Options of ``to_json`` that keep nulls and microseconds, so that ``from_json`` gives the row that was loaded."""
+BATCH_MESSAGES = 2_000_000  # each micro-batch costs about a second
+PASSING = ("receipt", "state")
+"""Columns that say nothing of a message once it is acked."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -80,13 +83,6 @@ def _messages(rows: DataFrame, body: str | None) -> DataFrame:
     if "body" in rows.columns:
         return rows
     return rows.select(functions.to_json(functions.struct("*"), EXACT).alias("body"))
-
-
-BATCH_MESSAGES = 2_000_000  # each micro-batch costs about a second
-
-
-PASSING = ("receipt", "state")
-"""Columns that say nothing of a message once it is acked."""
 
 
 class Drained(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from shardq.spark.jobs.copies import Copied, begin_copy, copy_shard, hash_of_sha
 from shardq.spark.jobs.job import REPEATABLE_TASKS, QueueLocation, Say, follow, watch
 from shardq.spark.options import QueueOptions
 
-__all__ = ["Migrated", "Replayed", "Transform", "Transformed", "migrate", "replay", "transform"]
+__all__ = ["Transform", "migrate", "replay", "transform"]
 
 _RESULT = "messages bigint, hash bigint"
 _ARROW_RESULT = pa.schema([("messages", pa.int64()), ("hash", pa.int64())])

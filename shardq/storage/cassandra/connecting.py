@@ -27,7 +27,7 @@ from cassandra.query import PreparedStatement, tuple_factory
 
 from shardq.errors import InvalidSetting
 
-__all__ = ["Address", "SuspectNodes"]
+__all__ = ["Address"]
 
 _SECONDS = 15.0
 _LEAST = 1.0  # seconds for each host

@@ -31,7 +31,6 @@ __all__ = [
     "ever_listed",
     "listing",
     "listings",
-    "still_listed",
 ]
 
 _MEMORY = 0.25  # seconds for which a producer relies on what it saw

@@ -39,7 +39,6 @@ __all__ = [
     "ShardProbes",
     "ask_controls",
     "ask_delayed",
-    "ask_due_rows",
     "ask_held",
     "ask_history",
     "ask_ready",

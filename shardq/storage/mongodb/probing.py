@@ -17,7 +17,7 @@ from shardq.storage.mongodb.shard_rows import one_after_the_other
 from shardq.storage.read_cursors import OLDEST
 from shardq.storage.requests import Probe
 
-__all__ = ["DeepProbe", "Probed", "probe", "probe_deep"]
+__all__ = ["DeepProbe", "probe", "probe_deep"]
 
 _AT_ONCE = 50
 _MOST_ANSWERS = 20 * _AT_ONCE + 1  # due messages and those ahead of ten priorities

@@ -30,7 +30,6 @@ __all__ = [
     "GUARD",
     "LATE",
     "LISTED",
-    "NOT_LISTED",
     "LowWatermarks",
     "ReadCursor",
     "ReadCursors",

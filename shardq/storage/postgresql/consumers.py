@@ -4,24 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq.storage.postgresql import directory, schema
+from shardq.base.shard import Shard
+from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import Address, Sql
 from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
 from shardq.storage.requests import QueueRecord
 
 __all__ = ["deregister", "expire", "register", "seen"]
 
-_VERSION = "SELECT version FROM @meta"
-_RECORDS = """
-    SELECT queue_key, name, settings, version FROM @queue WHERE name = ANY ($1::text[]) ORDER BY name FOR KEY SHARE
-"""
-_ENLIST = """
-    INSERT INTO @consumer (queue_key, name, expires_at) SELECT k, $2, $3 FROM unnest($1::bigint[]) AS k ORDER BY k
-    ON CONFLICT (queue_key, name) DO UPDATE SET expires_at = excluded.expires_at
-"""
-_LIVE = """
-    SELECT queue_key, name FROM @consumer WHERE queue_key = ANY ($1::bigint[]) AND expires_at > $2
-    ORDER BY queue_key, name
+# It need not be on the disk: a consumer that is forgotten registers again within seconds.
+_REGISTER = """
+    WITH gate AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+    found AS MATERIALIZED (
+        SELECT q.queue_key, q.name, q.settings, q.version FROM gate CROSS JOIN @queue q WHERE q.name = ANY ($1::text[])
+        ORDER BY q.name FOR KEY SHARE OF q
+    ),
+    mine AS (
+        INSERT INTO @consumer (queue_key, name, expires_at) SELECT queue_key, $2, $3 FROM found ORDER BY queue_key
+        ON CONFLICT (queue_key, name) DO UPDATE SET expires_at = excluded.expires_at
+    )
+    SELECT (SELECT version FROM @meta), f.*,
+        ARRAY(SELECT c.name FROM @consumer c WHERE c.queue_key = f.queue_key AND c.expires_at > $4 AND c.name <> $2),
+        ARRAY(
+            SELECT ARRAY[s.time_shard, s.number] FROM @shard s WHERE s.queue_key = f.queue_key
+            ORDER BY s.time_shard, s.number
+        )
+    FROM gate LEFT JOIN found f ON true
 """
 _SEEN = """
     SELECT c.name, c.expires_at FROM @queue q JOIN @consumer c ON c.queue_key = q.queue_key
@@ -39,24 +47,15 @@ def register(
     sql: Sql, names: Sequence[str], consumer: str, lifetime: int, address: Address, now: int
 ) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist."""
-    row = sql.one(_VERSION)
-    schema.check_version(row[0] if row else 0, address)
-    records = {name: (key, QueueRecord(name, *rest)) for key, name, *rest in sql.all(_RECORDS, list(names))}
-    if not records:
-        return (None,) * len(names)
-    keys = sorted(key for key, _ in records.values())
-    sql.run(_ENLIST, keys, consumer, now + lifetime)
-    live: dict[int, list[str]] = {}
-    for key, name in sql.all(_LIVE, keys, now):
-        live.setdefault(key, []).append(name)
-
-    def registered(name: str) -> Registration | None:
-        if name not in records:
-            return None
-        key, record = records[name]
-        return Registration(record, tuple(live.get(key, ())), directory.listing_of(sql, name, key))
-
-    return tuple(map(registered, names))
+    rows = sql.all(_REGISTER, list(names), consumer, now + lifetime, now)
+    schema.check_version(rows[0][0] or 0, address)
+    found: dict[str, Registration] = {}
+    for _, key, name, settings, version, others, shards in rows:
+        if key is not None:
+            record = QueueRecord(name, settings, version)
+            listed = tuple(Shard(name, *each) for each in shards)
+            found[name] = Registration(record, tuple(sorted([*others, consumer])), listed)
+    return tuple(map(found.get, names))
 
 
 def deregister(sql: Sql, queue: str, name: str, _now: int) -> None:

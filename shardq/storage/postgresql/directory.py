@@ -11,7 +11,7 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql import queues
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["HOME", "HOME_READ", "Home", "drop_empty", "home_of", "listing", "listing_of", "pinned"]
+__all__ = ["HOME", "HOME_READ", "Home", "drop_empty", "home_of", "listing", "pinned"]
 
 HOME = """
     SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
@@ -30,7 +30,6 @@ _LIST = """
     SELECT s.time_shard, s.number FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
     WHERE q.name = $1 ORDER BY s.time_shard, s.number
 """
-_LIST_OF = "SELECT time_shard, number FROM @shard WHERE queue_key = $1 ORDER BY time_shard, number"
 _HOLD = f"{HOME} FOR UPDATE OF s SKIP LOCKED"
 _FORGET = """
     DELETE FROM @shard WHERE shard_key = $1 AND NOT EXISTS (SELECT FROM @slice WHERE shard_key = $1)
@@ -71,11 +70,6 @@ def _enter(sql: Sql, shard: Shard, queue_key: int, _now: int) -> bool:
 def listing(sql: Sql, queue: str) -> tuple[Shard, ...]:
     """Return the queue's shards, sorted."""
     return tuple(Shard(queue, *row) for row in sql.all(_LIST, queue))
-
-
-def listing_of(sql: Sql, queue: str, queue_key: int) -> tuple[Shard, ...]:
-    """Return the shards of an incarnation, sorted."""
-    return tuple(Shard(queue, *row) for row in sql.all(_LIST_OF, queue_key))
 
 
 def drop_empty(sql: Sql, shard: Shard, _now: int) -> bool:

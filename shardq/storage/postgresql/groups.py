@@ -20,7 +20,6 @@ from shardq.storage.requests import Bundle, Span
 
 __all__ = [
     "arm",
-    "first_places",
     "groups_of",
     "leave_alone",
     "of_bundles",

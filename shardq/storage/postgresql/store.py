@@ -266,10 +266,8 @@ class PostgresStore(KeyMethods):
     # -- consumers, signals --------------------------------------------------------------------------------
 
     def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
-        """Count the consumer among the live ones of all these queues, in one transaction."""
-        return self.session.write(
-            consumers.register, queues, consumer, lifetime, self._address, durable=False
-        )
+        """Count the consumer among the live ones of all these queues, in one statement."""
+        return self.session.statement(consumers.register, queues, consumer, lifetime, self._address)
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:
         """Count the consumer no longer."""

@@ -23,7 +23,7 @@ from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 from shardq.storage.signals.publisher import OpenLine
 
-__all__ = ["RedisLine", "open_redis"]
+__all__ = ["open_redis"]
 
 _PATIENCE = 2.0  # seconds that the server has to confirm a subscription
 _QUIET = 5  # seconds without a word, after which the server is asked for one

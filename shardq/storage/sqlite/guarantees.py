@@ -13,15 +13,7 @@ import msgspec
 from shardq.storage.requests import Finding
 from shardq.storage.sqlite.tables import prefix_of
 
-__all__ = [
-    "Mount",
-    "check_access",
-    "check_file_system",
-    "check_release",
-    "find_damage",
-    "has_reset_bug",
-    "mount_of",
-]
+__all__ = ["Mount", "check_access", "check_file_system", "check_release", "find_damage"]
 
 _NETWORK = frozenset({
     "9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph", "fuse.glusterfs", "fuse.rclone",

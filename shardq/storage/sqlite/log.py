@@ -23,7 +23,6 @@ __all__ = [
     "LOG",
     "EventSleeper",
     "LogRoom",
-    "LogWatch",
     "PollingSleeper",
     "Sleeper",
     "log_of",

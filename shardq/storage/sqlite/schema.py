@@ -9,7 +9,7 @@ from shardq.errors import SchemaMismatch
 from shardq.storage.migrations import Migration, migrations
 from shardq.storage.sqlite.tables import prefix_of
 
-__all__ = ["APPLICATION_ID", "apply", "check_owner", "is_current", "recognise", "version"]
+__all__ = ["apply", "check_owner", "is_current", "recognise", "version"]
 
 APPLICATION_ID = 0x73687271
 _STORE = "sqlite"

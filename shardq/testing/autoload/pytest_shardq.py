@@ -48,7 +48,7 @@ def shardq_client(shardq_url: str, shardq_clock: ManualClock) -> Iterator[Client
 @pytest.fixture
 def shardq_sent(shardq_client: Client) -> Callable[[str], list[StoredMessage]]:
     """Return ``shardq_sent("orders")``: the pending messages of a queue, in the order of their sends."""
-    from shardq.queue_internals import waiting_in  # noqa: PLC0415
+    from shardq.client.queue_internals import waiting_in  # noqa: PLC0415
 
     return lambda queue: waiting_in(shardq_client.queue(queue))
 

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from shardq.client.queue import Queue
 from shardq.core.large import bodies, collecting
 from shardq.core.large.layout import BODIES, body_of, is_owner
+from shardq.core.message import Message
 from shardq.errors import ShardqError
-from shardq.message import Message
-from shardq.queue import Queue
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 
 __all__ = ["LargeBodyContract"]

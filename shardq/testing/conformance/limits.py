@@ -9,9 +9,9 @@ import threading
 import pytest
 
 from shardq.client import Client
+from shardq.client.queue import Queue
+from shardq.client.semaphore import Permit, Semaphore
 from shardq.errors import PermitTimeout
-from shardq.queue import Queue
-from shardq.semaphore import Permit, Semaphore
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.together import run_together
 

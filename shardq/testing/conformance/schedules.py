@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
 from shardq.errors import ScheduleExists
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.together import run_together

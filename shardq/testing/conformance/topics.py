@@ -3,7 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
-from shardq.settings import QueueSettingsArguments
+from shardq.core.settings import QueueSettingsArguments
 from shardq.testing.conformance.applications import ApplicationContract, Applications
 
 __all__ = ["TopicContract"]

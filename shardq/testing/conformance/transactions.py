@@ -10,8 +10,8 @@ from typing import TypeVar, cast
 import pytest
 
 from shardq.base.shard import Shard
+from shardq.core.message import Message
 from shardq.errors import Closed, InvalidSetting, QueueNotFound, UnsupportedByStore
-from shardq.message import Message
 from shardq.storage.abilities import TransactionalStore, TransactionEnded
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import (

@@ -16,7 +16,7 @@ from .stage import Stage
 from .throughput import end_to_end, from_threads, in_bulk, one_by_one, receives, sends
 from .wording import FIXED_RATE, IDLE
 
-__all__ = ["GROUPS", "Case", "cases_of", "run_cases"]
+__all__ = ["GROUPS", "cases_of", "run_cases"]
 
 SMALL, USUAL, LARGE = 100, 512, 10_240  # bytes of a body
 LARGE_SHARE = 5  # large bodies: so many times fewer of them

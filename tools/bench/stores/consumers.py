@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from shardq.settings import QueueSettings
+from shardq.core.settings import QueueSettings
 
 from .load import Load, bodies
 from .processes import Job, Ready, run_alone, run_together

@@ -14,7 +14,6 @@ from .result import Sample
 from .stage import Place, Stage
 
 __all__ = [
-    "Sender",
     "check_all_received",
     "end_to_end",
     "from_threads",

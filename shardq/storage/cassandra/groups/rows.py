@@ -33,8 +33,6 @@ from shardq.storage.requests import BLOCKED, BLOCKED_AFTER
 
 __all__ = [
     "WINDOW",
-    "Front",
-    "Fronts",
     "Group",
     "Member",
     "behind_key",

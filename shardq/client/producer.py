@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 import msgspec
 
 from shardq.base.closing import Closing
+from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OnConflict, OutgoingMessage
 from shardq.base.texts import kind_of, shown
-from shardq.codec import BYTES, Codec, check_codec
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.bodies import StoredBody, store_body
 from shardq.core.large.collecting import remove_body
@@ -21,8 +21,8 @@ from shardq.core.sending.appending import SEND, admit, prepare
 from shardq.core.sending.bulk_send import BulkSend, BundleLimits
 from shardq.core.sending.prepared import check_bodies, prepare_options
 from shardq.core.sending.storing import joined_sends
+from shardq.core.settings import check_number
 from shardq.errors import Closed, InvalidMessage, OutcomeUnknown
-from shardq.settings import check_number
 
 __all__ = ["Producer", "SendArguments"]
 

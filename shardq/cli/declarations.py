@@ -14,17 +14,10 @@ from shardq.base.clock import read_duration
 from shardq.base.shard import INTERNAL, check_queue_name
 from shardq.base.texts import kind_of, shown
 from shardq.client import Client
+from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
-from shardq.settings import QueueSettings
 
-__all__ = [
-    "Difference",
-    "apply_difference",
-    "change_text",
-    "differences",
-    "read_declarations",
-    "settings_difference",
-]
+__all__ = ["apply_difference", "change_text", "differences", "read_declarations", "settings_difference"]
 
 _TABLES = ("defaults", "queues")
 _HINTS = get_type_hints(QueueSettings)

@@ -9,24 +9,24 @@ from operator import attrgetter
 
 from shardq.base.clock import microseconds
 from shardq.base.closing import Closing
-from shardq.batch import Batch
-from shardq.codec import BYTES, Codec, check_codec
+from shardq.base.codec import BYTES, Codec, check_codec
+from shardq.client.batch import Batch
 from shardq.core.context.catalogue import CATALOGUE
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.held import COUNT, HeldSlice, first_of
 from shardq.core.large.bodies import keep_body
+from shardq.core.message import Message
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.receiving.several_queues import QueueScheduler, StrictOrder
+from shardq.core.settings import check_number
 from shardq.core.settling.engine import MAX_LEASE_SECONDS, SettleEngine
 from shardq.core.settling.leases import LeaseKeeper, LeaseKeepers
 from shardq.errors import Closed, LeaseLost, OutcomeUnknown, StoreUnavailable
-from shardq.held import COUNT, HeldSlice, first_of
-from shardq.message import Message
-from shardq.settings import check_number
 from shardq.storage.per_process import forks
 
 __all__ = ["Consumer"]

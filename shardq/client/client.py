@@ -7,29 +7,18 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Unpack, cast
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
-from shardq.base.clock import Clock, SystemClock, to_datetime
+from shardq.base.clock import to_datetime
 from shardq.base.closing import Closing
+from shardq.base.codec import BYTES, Codec
 from shardq.base.patterns import is_pattern
-from shardq.base.shard import INTERNAL, listed
+from shardq.base.shard import listed
 from shardq.base.texts import kind_of, shown
-from shardq.codec import BYTES, Codec
-from shardq.consumer import Consumer
-from shardq.core.context.counters import Counts
-from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.core.context.retry import RETRY_SECONDS
-from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
-from shardq.core.logs.event_log import write_entries
-from shardq.core.pinging import ping
-from shardq.core.queue_lifecycle import create_queue, delete_queue
-from shardq.core.receiving.removing import drop_oldest
-from shardq.core.receiving.several_queues import check_queues
-from shardq.core.receiving.unused import delete_unused
-from shardq.errors import InvalidSetting, UnsupportedByStore
-from shardq.hooks import Hooks, Observer, check_hooks, check_observer
-from shardq.patterns import QueuePattern
-from shardq.queue import Queue
-from shardq.queue_internals import consumer_of
-from shardq.semaphore import (
+from shardq.client.background_jobs import attend, dismiss
+from shardq.client.consumer import Consumer
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import Queue
+from shardq.client.queue_internals import consumer_of
+from shardq.client.semaphore import (
     PERMIT_LEASE_SECONDS,
     Semaphore,
     check_semaphore,
@@ -37,10 +26,20 @@ from shardq.semaphore import (
     open_semaphore,
     warn_of_other_permits,
 )
-from shardq.settings import QueueSettingsArguments, check_number
+from shardq.core.context.counters import Counts
+from shardq.core.context.queue_context import QueueContexts
+from shardq.core.context.retry import RETRY_SECONDS
+from shardq.core.hooks import Hooks, Observer, check_hooks, check_observer
+from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
+from shardq.core.logs.event_log import write_entries
+from shardq.core.pinging import ping
+from shardq.core.queue_lifecycle import create_queue, delete_queue
+from shardq.core.receiving.removing import drop_oldest
+from shardq.core.receiving.several_queues import check_queues
+from shardq.core.receiving.unused import delete_unused
+from shardq.core.settings import QueueSettingsArguments, check_number
+from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import TransactionalStore
-from shardq.storage.observed_store import ObservedStore
-from shardq.storage.opening import open_store
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
@@ -49,37 +48,7 @@ if TYPE_CHECKING:
     import shardq.schedules
     import shardq.topics
 
-__all__ = ["Client", "check_client", "connect"]
-
-_TOPICS = f"{INTERNAL}topics/"
-
-
-def connect(
-    url: str,
-    *,
-    hooks: Hooks | None = None,
-    observer: Observer | None = None,
-    retry_seconds: float = RETRY_SECONDS,
-    clock: Clock | None = None,
-) -> Client:
-    """Open the store that a URL names. Nothing is created, and no connection is made, before it is needed.
-
-    ``sqlite:///queue.db`` is a file in the current folder, ``sqlite:////var/lib/queue.db`` an absolute path.
-    ``memory://`` is of this client alone, and ``memory://name`` of this process: both end with their clients. Calls
-    that fail with a retryable error are repeated for ``retry_seconds`` before the error is raised. One attempt to
-    connect takes at most half of that, within 2 to 10 seconds. Timeouts in the URL override this. ``observer`` is
-    notified of the duration of each request. ``clock`` is for tests. Raises InvalidSetting.
-    """
-    check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-    if clock is not None and not callable(getattr(clock, "now", None)):
-        raise InvalidSetting(
-            f"clock={shown(clock)} is {kind_of(clock)}: give one such as shardq.testing.ManualClock()"
-        )
-    check_observer(observer)
-    store = open_store(url, clock or SystemClock(), retry_seconds=retry_seconds)
-    if observer is not None:
-        store = ObservedStore(store, url.partition(":")[0], observer)
-    return Client(store, hooks=hooks, observer=observer, retry_seconds=retry_seconds)
+__all__ = ["Client", "check_client"]
 
 
 class Client(Closing):
@@ -108,8 +77,8 @@ class Client(Closing):
             hooks=hooks,
             observer=observer,
             retry_seconds=retry_seconds,
-            attend=_attend,
-            dismiss=_dismiss,
+            attend=attend,
+            dismiss=dismiss,
         )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}  # all, as each keeps the leases of its permits
@@ -366,22 +335,3 @@ def check_client(client: object) -> None:
         raise InvalidSetting(
             f"client={shown(client)} is {kind_of(client)}: give what shardq.connect() returns"
         )
-
-
-def _attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
-    """Attend to a background job of a queue: a topic that is to be relayed, or a schedule."""
-    if job.startswith(_TOPICS):
-        from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a background job
-
-        return relay_beside(contexts, context, job)
-    from shardq.schedules import keep_going  # noqa: PLC0415 - as above
-
-    return keep_going(context, job)
-
-
-def _dismiss(contexts: QueueContexts, job: str) -> None:
-    """Remove the schedule of a background job whose queue is gone."""
-    if not job.startswith(_TOPICS):
-        from shardq.schedules import forget  # noqa: PLC0415 - as above
-
-        forget(contexts, job)

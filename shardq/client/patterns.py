@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 
 from shardq.base.patterns import NamePattern
+from shardq.client.queue import Queue
+from shardq.client.semaphore import Semaphore, open_semaphore
 from shardq.core.context.catalogue import CATALOGUE, MatchedQueues, create_catalogue
 from shardq.core.context.queue_context import QueueContext, QueueContexts
-from shardq.queue import Queue
-from shardq.semaphore import Semaphore, open_semaphore
 
 __all__ = ["QueuePattern"]
 

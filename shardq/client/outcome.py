@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from shardq.base.callables import check_has_run
+from shardq.core.settings import check_number
 from shardq.core.settling.dead_letters import check_reason
 from shardq.errors import InvalidSetting
-from shardq.settings import check_number
 
 __all__ = ["Backoff", "DeadLetter", "Discard", "Outcome", "Retry", "Snooze", "check_returned", "outcome_name"]
 
@@ -76,7 +76,7 @@ class Retry(Outcome):
 
     >>> raise Retry(after=60, reason="the bank is closed")
     Traceback (most recent call last):
-    shardq.outcome.Retry: the bank is closed
+    shardq.client.outcome.Retry: the bank is closed
     """
 
     def __init__(self, after: float | Backoff | None = None, reason: str | None = None) -> None:

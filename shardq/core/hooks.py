@@ -10,8 +10,8 @@ import msgspec
 from shardq.base.callables import check_runs
 from shardq.base.outgoing_message import Headers, HeaderValue, OutgoingMessage
 from shardq.base.texts import shown
+from shardq.core.message import Message
 from shardq.errors import InvalidSetting
-from shardq.message import Message
 
 __all__ = [
     "AllHooks",

@@ -10,32 +10,33 @@ from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
-from shardq.base.clock import to_datetime
+from shardq.base.clock import microseconds, to_datetime
+from shardq.base.codec import BYTES, Codec
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import MessageId
-from shardq.batch import Batch
-from shardq.codec import BYTES, Codec
-from shardq.consumer import Consumer
-from shardq.core.browsing import browse, find_many, slices
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.observed import consumer_class
+from shardq.client.patterns import QueuePattern
+from shardq.client.queue import MANY, Queue
+from shardq.core.browsing import browse, find_many, messages_in, slices
 from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.held import HeldSlice, Selection, SettleState, in_states
+from shardq.core.hooks import Hooks, Observer
+from shardq.core.message import Message, StoredMessage
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
-from shardq.core.settling.leases import JUMP
+from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting
-from shardq.held import HeldSlice, Selection, SettleState, in_states
-from shardq.hooks import Hooks, Observer
-from shardq.message import Message, StoredMessage
-from shardq.observed import consumer_class
-from shardq.patterns import QueuePattern
-from shardq.queue import MANY, Queue
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
     "at_last_delivery",
+    "bodies_due",
     "chains_of",
     "consumer_of",
     "count_deliveries",
@@ -50,6 +51,7 @@ __all__ = [
     "receive_uncounted",
     "replace_body",
     "sent_ahead",
+    "shorten_leases",
     "stored_in",
     "unless",
     "use",
@@ -230,6 +232,17 @@ def stored_in(queue: Queue, page: int) -> Iterator[StoredMessage]:
     return browse(queue._context, BYTES, MANY, page)
 
 
+def bodies_due(queue: Queue, since: int, until: int) -> Iterator[bytes]:
+    """Read the bodies of pending messages due at or after ``since`` and before ``until``, in microseconds.
+
+    They come in the order of their due times, from each shard.
+    """
+    context = queue._context
+    for shard in context.retry(context.store.shards, context.name):
+        for piece in slices(context, Peek(shard, _PAGE, since=since, until=until)):
+            yield from (message.body for message in messages_in(shard, piece, BYTES))
+
+
 def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
     """Count the messages, among the first ``most``, that have come later than now.
 
@@ -245,6 +258,11 @@ def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
             if most <= 0:
                 return found, latest
     return found, latest
+
+
+def shorten_leases(queue: Queue, seconds: float) -> None:
+    """End leases of a clock that was ahead in the given seconds, in a queue in which no lease lasts longer."""
+    shorten_fixed_leases(queue._context, microseconds(seconds))
 
 
 def waiting_on(queue: Queue) -> Callable[[float], tuple[str, ...]]:

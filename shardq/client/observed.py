@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Unpack
 
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
+from shardq.client.producer import Producer, SendArguments
+from shardq.core.held import HeldSlice
+from shardq.core.hooks import HookCall, Hooks, stamped, with_headers
 from shardq.core.receiving.idling import NothingYet
-from shardq.held import HeldSlice
-from shardq.hooks import HookCall, Hooks, stamped, with_headers
-from shardq.producer import Producer, SendArguments
 
-__all__ = ["ObservedConsumer", "ObservedProducer", "consumer_class", "producer_class"]
+__all__ = ["consumer_class", "producer_class"]
 
 
 def producer_class(hooks: Hooks | None) -> type[Producer]:

@@ -10,11 +10,11 @@ from typing import Any, overload
 
 from shardq.base.clock import to_datetime
 from shardq.base.texts import kind_of, shown
+from shardq.core.held import COUNT, HeldSlice, Selection, SettleState, in_states
+from shardq.core.message import Message, Settler
+from shardq.core.settings import check_uncounted
 from shardq.core.settling.receipts import check_results
 from shardq.errors import InvalidSetting
-from shardq.held import COUNT, HeldSlice, Selection, SettleState, in_states
-from shardq.message import Message, Settler
-from shardq.settings import check_uncounted
 
 __all__ = ["Batch"]
 

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import msgspec
 
 from shardq.base.clock import to_datetime
+from shardq.base.codec import Codec
 from shardq.base.large_body import LargeBody, not_in_memory
 from shardq.base.outgoing_message import Headers, HeaderValue, group_of
 from shardq.base.receipt import MessageId, Receipt
-from shardq.codec import Codec
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.settings import check_uncounted
+from shardq.core.held import HeldSlice, Selection, SettleState
+from shardq.core.settings import check_uncounted
 from shardq.storage.requests import EntryState
 
 __all__ = ["Message", "Settler", "StoredMessage"]

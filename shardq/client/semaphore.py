@@ -14,12 +14,12 @@ from shardq.base.clock import microseconds
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
+from shardq.core.held import HeldSlice, Selection, SettleState
 from shardq.core.limits.permits import MOST_PERMITS, Permits, create_permits_queue, permits_queue
 from shardq.core.limits.queue_limits import PermitPace
+from shardq.core.settings import QueueSettings, check_number, warn_of_differences
 from shardq.core.settling.leases import LeaseKeeper
 from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFound
-from shardq.held import HeldSlice, Selection, SettleState
-from shardq.settings import QueueSettings, check_number, warn_of_differences
 from shardq.storage.listening import Waiter
 from shardq.storage.per_process import PerProcess, forks
 from shardq.storage.store import Store

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
+from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.large_body import no_large_body
 from shardq.base.receipt import MessageId
 from shardq.base.texts import shown
-from shardq.codec import BYTES, Codec, check_codec
-from shardq.consumer import Consumer
+from shardq.client.consumer import Consumer
+from shardq.client.observed import consumer_class, producer_class
+from shardq.client.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
+from shardq.client.semaphore import Semaphore, open_semaphore
 from shardq.core.browsing import browse, browse_blocked, browse_history, find, period_of, remove
 from shardq.core.consumer_states import ConsumerState, consumer_states, evict
 from shardq.core.context.queue_context import QueueContext
@@ -20,6 +23,7 @@ from shardq.core.counts import QueueCounts, ShardState, shard_states, total
 from shardq.core.large.bodies import open_body
 from shardq.core.logs.event_log import Event, trace
 from shardq.core.logs.results import with_results
+from shardq.core.message import StoredMessage
 from shardq.core.queue_lifecycle import alter_queue
 from shardq.core.receiving.redrive import redrive
 from shardq.core.receiving.removing import purge
@@ -27,14 +31,10 @@ from shardq.core.receiving.upkeep import sweep
 from shardq.core.selecting import MessageFilter, check_filter, remove_selected, select
 from shardq.core.sending.prepared import check_unique_key
 from shardq.core.sending.replays import replay
+from shardq.core.settings import QueueSettings, QueueSettingsArguments, check_number
 from shardq.core.settling.editing import EditArguments, edit
 from shardq.core.settling.receipts import ack_receipts, extend_receipts, release_receipts
 from shardq.errors import BodyNotFound, InvalidReceipt, InvalidSetting
-from shardq.message import StoredMessage
-from shardq.observed import consumer_class, producer_class
-from shardq.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, Producer
-from shardq.semaphore import Semaphore, open_semaphore
-from shardq.settings import QueueSettings, QueueSettingsArguments, check_number
 
 __all__ = ["MANY", "Queue"]
 

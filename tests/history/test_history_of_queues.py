@@ -1,0 +1,157 @@
+"""The history of queues: what was sampled, and how it is read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import shardq
+from shardq.errors import InvalidSetting
+from shardq.history import Percentiles
+from tests.history.conftest import Process, World
+
+
+def test_depth_rates_and_durations_are_read_in_steps(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    process.sampler.step()
+    with orders.producer() as producer, orders.consumer() as consumer:
+        for _ in range(20):
+            producer.send_many([b"x"] * 30)
+            world.pass_time(3)
+            batch = consumer.receive(15)
+            process.metrics.handled("orders", {"worked": 15}, [0.2] * 15)
+            batch.ack()
+            world.pass_time(12)
+            process.sampler.step()
+    history = world.history(since=300, points=20)
+    assert history.step == 15
+    assert not history.incoming_estimated
+    assert not history.outgoing_estimated
+    last = history.points[-2]
+    assert (last.incoming, last.outgoing, last.failed) == (2.0, 1.0, 0.0)
+    assert last.ready == 300
+    assert last.consumers == 1
+    assert last.processing == Percentiles(p50=0.175, p95=0.242)
+    assert last.wait is not None
+    assert last.wait.p95 >= last.wait.p50 > 3
+    depths = [point.ready for point in history.points[1:-1]]
+    assert depths == sorted(depths, key=lambda depth: depth or 0)
+
+
+def test_all_queues_together_are_without_dead_letters(world: World, process: Process) -> None:
+    for name in ("orders", "mail", "mail.dead"):
+        process.client.create_queue(name, max_deliveries=None).producer().send_many([b"x"] * 5)
+    process.sampler.step()
+    assert world.history(None, since=60).points[-1].ready == 10
+    assert world.history("mail.dead", since=60).points[-1].ready == 5
+
+
+def test_where_only_consumers_report_what_comes_in_is_estimated(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    process.sampler.step()
+    with shardq.connect(world.url, clock=world.clock) as other, orders.consumer() as consumer:
+        producer = other.queue("orders").producer()
+        for _ in range(20):
+            producer.send_many([b"x"] * 30)
+            consumer.receive(15).ack()
+            world.go_on(process.sampler)
+    history = world.history(since=300, points=5)
+    assert (history.incoming_estimated, history.outgoing_estimated) == (True, False)
+    assert (history.points[2].incoming, history.points[2].outgoing) == (2.0, 1.0)
+
+
+def test_where_only_senders_report_what_goes_out_is_estimated(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    process.sampler.step()
+    with shardq.connect(world.url, clock=world.clock) as other, orders.producer() as producer:
+        consumer = other.queue("orders").consumer()
+        for _ in range(20):
+            producer.send_many([b"x"] * 30)
+            consumer.receive(15).ack()
+            world.go_on(process.sampler)
+    history = world.history(since=300, points=5)
+    assert (history.incoming_estimated, history.outgoing_estimated) == (False, True)
+    assert (history.points[2].incoming, history.points[2].outgoing) == (2.0, 1.0)
+
+
+def test_where_nobody_reports_the_difference_of_the_rates_is_known(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    process.sampler.step()
+    with shardq.connect(world.url, clock=world.clock) as other:
+        producer, consumer = other.queue("orders").producer(), other.queue("orders").consumer()
+        for _ in range(20):
+            producer.send_many([b"x"] * 30)
+            consumer.receive(15).ack()
+            world.go_on(process.sampler)
+    history = world.history(since=300, points=5)
+    assert history.incoming_estimated
+    assert (history.points[2].incoming, history.points[2].outgoing) == (1.0, 0.0)
+
+
+def test_time_in_which_nobody_sampled_is_unknown(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    orders.producer().send(b"x")
+    world.go_on(process.sampler, steps=4)
+    process.sampler.close()
+    world.pass_time(300)
+    world.go_on(world.process().sampler, steps=4)
+    points = world.history(since=600, points=20).points
+    seen = "".join("-" if point.ready is None else str(point.ready) for point in points)
+    assert re.fullmatch("-*1+-{7,}1+", seen), seen
+
+
+def test_a_day_is_read_in_steps_of_minutes_and_the_newest_ones_are_there(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    producer = orders.producer()
+    for number in range(60):
+        producer.send_many([b"x"] * 120)
+        world.go_on(process.sampler, seconds=60)
+        if number == 29:
+            orders.purge()
+    history = world.history(since=7_200, points=24)
+    assert history.step == 300
+    known = [point for point in history.points if point.ready is not None]
+    assert max(point.ready or 0 for point in known) == 30 * 120
+    assert known[-1].ready == 30 * 120
+    assert 11 <= len(known) <= 13
+    assert known[5].incoming == pytest.approx(2.0, rel=0.3)
+
+
+def test_the_peak_of_a_step_is_shown(world: World, process: Process, orders: shardq.Queue) -> None:
+    world.go_on(process.sampler, steps=2)
+    orders.producer().send_many([b"x"] * 1_000)
+    world.go_on(process.sampler)
+    orders.purge()
+    world.go_on(process.sampler, steps=30)
+    assert max(point.ready or 0 for point in world.history(since=7_200, points=24).points) == 1_000
+
+
+def test_a_deleted_queue_is_empty_from_then_on(world: World, process: Process, orders: shardq.Queue) -> None:
+    orders.producer().send(b"x")
+    world.go_on(process.sampler, steps=4)
+    process.client.delete_queue("orders")
+    world.go_on(process.sampler, steps=4)
+    depths = [point.ready for point in world.history(since=300, points=20).points if point.ready is not None]
+    assert (depths[0], depths[-1]) == (1, 0)
+
+
+def test_a_queue_that_was_never_sampled_has_an_empty_history(world: World, process: Process) -> None:
+    process.client.create_queue("orders")
+    assert world.history("orders").is_empty
+    assert world.history("missing").is_empty
+
+
+@pytest.mark.parametrize(("since", "points"), [(59, 10), (86_401, 10), (600, 0)])
+def test_a_time_that_is_not_kept_is_refused(
+    world: World, process: Process, since: float, points: int
+) -> None:
+    process.client.create_queue("orders")
+    with pytest.raises(InvalidSetting):
+        world.history(since=since, points=points)
