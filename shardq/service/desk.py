@@ -109,7 +109,7 @@ class StoreReads:
             processed=counts.processed,
             dead=dead,
             dead_letter_queue=dead_queue,
-            consumers=live_consumers(queue),
+            consumers=sum(each.alive for each in queue.consumers()),
             oldest=counts.oldest,
             late_seconds=counts.late_seconds(now),
             delivery_paused=settings.delivery_paused,
