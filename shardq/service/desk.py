@@ -14,7 +14,6 @@ import msgspec
 import shardq.aio
 from shardq.base.texts import masked
 from shardq.client import Client, connect
-from shardq.client.queue_internals import live_consumers
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
