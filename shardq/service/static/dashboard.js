@@ -28,18 +28,26 @@ function isBusy() {
 async function readAgain() {
   if (isBusy() || document.body.dataset.follows !== "on") return;
   reading = true;
-  const focused = document.activeElement && find("#live").contains(document.activeElement) ? pathTo(document.activeElement) : null;
   const failed = find("#live .problem") !== null;
   try {
-    const actions = find("#actions");  // they stay while somebody uses them
-    const selectOOB = actions && !actions.contains(document.activeElement) && !actions.querySelector("details[open]") ? "#actions" : undefined;
-    await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", selectOOB, swap: "outerHTML" });
+    await htmx.ajax("GET", location.pathname + location.search, { target: "#live", select: "#live", selectOOB: "#actions", swap: "outerHTML" });
     if (failed && !find("#live .problem")) location.reload();  // its title and forms come back, too
     if (focused) refocus(focused);
   } finally {
     reading = false;
   }
 }
+
+let focused = null;
+document.addEventListener("htmx:beforeSwap", () => {
+  focused = find("#live").contains(document.activeElement) ? pathTo(document.activeElement) : null;
+});
+
+// Actions stay while somebody uses them, but for those of another filter.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  const actions = find("#actions");
+  if (reading && (actions.contains(document.activeElement) || actions.querySelector("details[open]"))) event.detail.shouldSwap = false;
+});
 
 // The focus stays on what is at the same place after the page was read again.
 function pathTo(element) {
