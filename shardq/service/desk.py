@@ -14,7 +14,6 @@ import msgspec
 import shardq.aio
 from shardq.base.texts import masked
 from shardq.client import Client, connect
-from shardq.client.queue_internals import live_consumers
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
@@ -109,7 +108,7 @@ class StoreReads:
             processed=counts.processed,
             dead=dead,
             dead_letter_queue=dead_queue,
-            consumers=live_consumers(queue),
+            consumers=sum(each.alive for each in queue.consumers()),
             oldest=counts.oldest,
             late_seconds=counts.late_seconds(now),
             delivery_paused=settings.delivery_paused,

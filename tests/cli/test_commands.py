@@ -789,10 +789,10 @@ def test_the_doctor_does_not_say_that_all_is_well_when_it_warns(ok: bool, warnin
     assert summary([Check("store", "sqlite", ok, "3.40", warning=warning)]) == told
 
 
-def test_a_worker_that_did_not_begin_says_only_why(jobs) -> None:
-    told = jobs("work", "jobs", "--handler", "nowhere:handle").stderr
-    assert told.count("\n") == 1
-    assert "nowhere" in told
+def test_a_worker_that_did_not_begin_says_why_and_no_more(jobs) -> None:
+    begun, why = jobs("work", "jobs", "--handler", "nowhere:handle").stderr.splitlines()
+    assert begun.startswith("working on jobs ")
+    assert "nowhere" in why
 
 
 def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:

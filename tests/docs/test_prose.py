@@ -17,8 +17,8 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-asyncio changelog coming-from commands comparison concepts dashboard django faq index large-bodies metrics operations
-pipelines scaling schedules spark tasks testing topics tracing tutorial
+asyncio backups changelog coming-from commands comparison concepts dashboard django faq index large-bodies metrics
+operations pipelines scaling schedules spark tasks testing topics tracing tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",

@@ -74,7 +74,7 @@ WANTED = {
     "exactly once": "faq.html#is-a-message-delivered-exactly-once",
     "priority": "guide/sending.html#delay-priority-and-other-options",
     "TTL": "guide/sending.html#messages-with-a-ttl-expire",
-    "backup": "operations.html#backup",
+    "backup": "backups.html",
     "Prometheus": "metrics.html",
     "Kubernetes": "operations.html#kubernetes",
     "PostgreSQL": "guide/postgresql.html",

@@ -18,9 +18,8 @@ OTHERWISE = {
         "readable",
     ],  # under a lock: types that are known when a task is defined
     "django/backend.py": [
+        "attempts_before",
         "_attempts",
-        "_attempts",
-        "_before",
     ],  # their module makes a decoder of the same types
 }
 

@@ -47,7 +47,7 @@ def _link(role: re.Match[str]) -> str:
     return f"[`{name}`][{path}]" if is_shown else f"`{name}`"
 
 
-class ShardqDocstrings(Extension):  # type: ignore[misc]  # griffe comes with the site
+class ShardqDocstrings(Extension):  # type: ignore[misc,unused-ignore]  # griffe comes with the site
     """Called for each object that is read."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
