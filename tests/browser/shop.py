@@ -58,7 +58,8 @@ def open_shop(url: str, *, open_for: int = 0) -> Iterator[Shop]:
     It has been open for some minutes before the five that its shards remember.
     """
     with ExitStack() as stack:
-        begun = time.time_ns() // 1000 - (open_for * 60 + len(BACKLOG) * STEPS * STEP) * 1_000_000
+        closed = max(0, 600 - open_for * 60)
+        begun = time.time_ns() // 1000 - (closed + open_for * 60 + len(BACKLOG) * STEPS * STEP) * 1_000_000
         past = Past(ManualClock(begun), ManualTimer())
         metrics = Metrics()
         clients = [
@@ -68,13 +69,15 @@ def open_shop(url: str, *, open_for: int = 0) -> Iterator[Shop]:
         clients[0].create_queue("orders", max_deliveries=3, visibility_timeout=900, events=86_400)
         tills = [each.queue("orders") for each in clients]  # each client sends to a shard of its own
         with Sampler(keeper, measures=metrics.measures, timer=past.timer) as sampler:
+            _make_letters(tills[0])
+            gone = tills[0].consumer(name="till-3", visibility_timeout=1_700)
+            tills[0].producer().send_many(_order(number) for number in range(5))
+            gone.receive(5, wait=0)  # and was never heard of again
+            past.clock.advance(closed)
+            past.timer.advance(closed)
             for step in range(open_for * 60 // STEP):
                 _trade(tills[0], arriving=int(30 + 20 * math.sin(step / 16) + step % 5), served=34)
                 past.go_on(sampler)
-            _make_letters(tills[0])
-            gone = tills[0].consumer(name="till-3")
-            tills[0].producer().send_many(_order(number) for number in range(5))
-            gone.receive(5, wait=0)  # and was never heard of again
             for count in BACKLOG:
                 for part, till in enumerate(tills):
                     till.producer().send_many(
