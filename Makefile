@@ -40,7 +40,7 @@ test-cassandra: $(READY)  ## the tests of the Cassandra store, with both kinds o
 model: $(READY)  ## the claim protocol in every order of steps (2 minutes); STATES=200000 looks further
 	SHARDQ_MODEL_STATES=$(or $(STATES),4000) $(BIN)/pytest -m 'not server' tests/model $(ARGS)
 
-test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused (5 minutes; needs Java 17, 4 GB)
+test-cluster: $(READY)  ## three nodes of Cassandra and of MongoDB, of which one is killed and one paused, and a restore of three (9 minutes; needs Java 17, 4 GB)
 	CI=true $(BIN)/pytest tests/cluster $(ARGS)
 
 test-spark: $(READY)  ## the tests on Spark, on every store (10 minutes; needs Java 17)
