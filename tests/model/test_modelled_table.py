@@ -14,7 +14,7 @@ from tests.cassandra_server import keyspace_beside
 
 pytest.importorskip("cassandra.cluster", reason="the extra `cassandra` is not installed")
 
-from shardq.storage.cassandra import bundles, changing, looks, scanning, schema, shard_rows
+from shardq.storage.cassandra import bundles, changing, probe_reads, scanning, schema, shard_rows
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.url import parse
 from tests.model.modelled_table import Database, Statement
@@ -127,9 +127,9 @@ def _queries(shard: str) -> list[Statement]:
         (shard_rows.CQL_HEADS, (shard, IDS)),
         (shard_rows.CQL_HISTORY, (shard, 0, b"", 0, 9)),
         (shard_rows.CQL_DUE_ROWS, (shard, 0, 5, 2)),
-        (looks.CQL_CONTROLS, ([shard],)),
-        (looks.CQL_READY_ROWS, ([shard], [0, 1], 0, 5, 3)),
-        (looks.CQL_HELD, ([shard],)),
+        (probe_reads.CQL_CONTROLS, ([shard],)),
+        (probe_reads.CQL_READY_ROWS, ([shard], [0, 1], 0, 5, 3)),
+        (probe_reads.CQL_HELD, ([shard],)),
         (changing.CQL_READ_TURN, (shard, *changing.CONTROL_KEY)),
     ]
 
