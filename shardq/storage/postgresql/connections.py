@@ -209,17 +209,30 @@ def _adapt(adapters: AdaptersMap) -> None:
     adapters.register_loader("uuid", ByteaBinaryLoader)
 
 
-class Connection:
-    """A connection of the pool."""
+class _Notices:
+    """What the server says beside its answers.
+
+    An object of its own: nothing that a connection holds may lead back to it, or it is not closed at once when an
+    interrupt has dropped it, and its transaction keeps its locks.
+    """
 
     unconfirmed = ""
-    """The server's notice that it committed without waiting for a standby."""
+    """That it committed without waiting for a standby."""
+
+    def __call__(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.source_function == _SYNCHRONOUS:
+            self.unconfirmed = str(notice.message_primary)
+
+
+class Connection:
+    """A connection of the pool. One that nobody holds any longer is closed."""
 
     def __init__(self, address: Address, now: Callable[[], int]) -> None:
         """Connect. Raises the driver's errors."""
         self.driver = connect(address)
         self.driver.prepared_max = _PREPARED
-        self.driver.add_notice_handler(self._notice)
+        self.notices = _Notices()
+        self.driver.add_notice_handler(self.notices)
         self.sql = Sql(self.driver, address.schema, now)
         self._isolation: str | None = None
 
@@ -244,15 +257,13 @@ class Connection:
 
     def close(self) -> None:
         """Give up the connection, and what is not committed. A statement that is under way is cancelled."""
-        with suppress(psycopg.Error):
-            if self.driver.info.transaction_status == TransactionStatus.ACTIVE:
-                self.driver.cancel_safe(timeout=_CANCEL_SECONDS)
-        with suppress(psycopg.Error):
-            self.driver.close()
-
-    def _notice(self, notice: psycopg.errors.Diagnostic) -> None:
-        if notice.source_function == _SYNCHRONOUS:
-            self.unconfirmed = str(notice.message_primary)
+        try:
+            with suppress(psycopg.Error):
+                if self.driver.info.transaction_status == TransactionStatus.ACTIVE:
+                    self.driver.cancel_safe(timeout=_CANCEL_SECONDS)
+        finally:  # interrupted while it cancels, which takes long: else its transaction would keep its locks
+            with suppress(psycopg.Error):
+                self.driver.close()
 
 
 def connect(address: Address) -> Driver:

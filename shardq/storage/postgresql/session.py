@@ -124,7 +124,7 @@ class Session:
     ) -> T:
         if not connection.is_read_committed:
             return self._transact(connection, change, args, _BEGIN.format(LONG))
-        connection.unconfirmed = ""
+        connection.notices.unconfirmed = ""
         try:
             result = change(connection.sql, *args, self.now())
         except psycopg.Error as error:
@@ -140,7 +140,7 @@ class Session:
         begin: str,
     ) -> T:
         committing = False
-        connection.unconfirmed = ""
+        connection.notices.unconfirmed = ""
         try:
             connection.sql.script(begin)
             result = change(connection.sql, *args, self.now())
@@ -171,8 +171,8 @@ class Session:
         return translate(error, str(self.address), writing=writing)
 
     def _check_confirmed(self, connection: Connection) -> None:
-        if connection.unconfirmed:
-            raise unconfirmed(connection.unconfirmed, str(self.address))
+        if connection.notices.unconfirmed:
+            raise unconfirmed(connection.notices.unconfirmed, str(self.address))
 
 
 class _Disturbed(Exception):
