@@ -108,7 +108,7 @@ def test_no_lock_is_held_while_a_thread_is_started(tmp_path: Path, monkeypatch: 
     client.close()
     # Then no thread is started under a lock
     assert held == []
-    several = {"events", "relay", "commit", "tasks-loop", "prefetcher"}
+    several = {"events", "relay", "commit", "loop", "prefetcher"}
     assert {f"shardq-{each}" for each in several} <= set(names)
 
 

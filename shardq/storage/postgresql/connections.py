@@ -210,14 +210,14 @@ def _adapt(adapters: AdaptersMap) -> None:
 
 
 class _Notices:
-    """What the server says beside its answers.
+    """The notices of the server.
 
-    An object of its own: nothing that a connection holds may lead back to it, or it is not closed at once when an
-    interrupt has dropped it, and its transaction keeps its locks.
+    Nothing that a connection holds may lead back to it. Otherwise a connection that an interrupt has dropped is not
+    closed at once, and its transaction keeps its locks. So the handler of notices is another object.
     """
 
     unconfirmed = ""
-    """That it committed without waiting for a standby."""
+    """The notice that it committed without waiting for a standby."""
 
     def __call__(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.source_function == _SYNCHRONOUS:
