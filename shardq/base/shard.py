@@ -18,6 +18,7 @@ __all__ = [
     "INTERNAL",
     "MAX_NAME_LENGTH",
     "NAME",
+    "TOPICS_FOLDER",
     "Shard",
     "check_queue_name",
     "group_shard",
@@ -38,6 +39,9 @@ DEAD_LETTER_SUFFIX = ".dead"
 
 INTERNAL = "_shardq/"
 """Names of queues that shardq makes for itself begin so. They are listed only on request."""
+
+TOPICS_FOLDER = f"{INTERNAL}topics/"
+"""Names of the queues and background jobs of topics begin so."""
 
 NAME = rf"(?:{INTERNAL})?[A-Za-z0-9][A-Za-z0-9._/@-]*"
 _NAME, _PREFIX = re.compile(NAME), re.compile(r"[A-Za-z0-9._/@-]*")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from shardq.base.shard import INTERNAL
+from shardq.base.shard import TOPICS_FOLDER
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 
 __all__ = ["attend", "dismiss"]
 
-_TOPICS = f"{INTERNAL}topics/"
-
 
 def attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
     """Attend to a background job of a queue: a topic that is to be relayed, or a schedule."""
-    if job.startswith(_TOPICS):
+    if job.startswith(TOPICS_FOLDER):
         from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a background job
 
         return relay_beside(contexts, context, job)
@@ -23,7 +21,7 @@ def attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
 
 def dismiss(contexts: QueueContexts, job: str) -> None:
     """Remove the schedule of a background job whose queue is gone."""
-    if not job.startswith(_TOPICS):
+    if not job.startswith(TOPICS_FOLDER):
         from shardq.schedules import forget  # noqa: PLC0415 - as above
 
         forget(contexts, job)

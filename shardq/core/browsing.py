@@ -194,7 +194,7 @@ def slices(context: QueueContext, request: Peek, room: int | None = None) -> Ite
 
 
 def held_stored(shard: Shard, piece: StoredSlice, token: bytes | None = None) -> HeldSlice:
-    """Return a slice as its holder has it, from how it is stored: one that is held or blocks, or is under ``token``."""
+    """Return a stored slice as its holder has it, under ``token`` or its own. Without either it has no holder."""
     holder = piece.token if token is None else token
     assert holder is not None
     claimed = ClaimedSlice(piece.bundle, piece.first, piece.count, piece.deliveries)

@@ -33,7 +33,7 @@ class QueueCounts(msgspec.Struct, frozen=True):
 
     @property
     def backlog(self) -> int:
-        """Messages that are not processed: those that are ready, delayed or in flight."""
+        """Return the number of messages that are not processed: ready, delayed or in flight."""
         return self.ready + self.delayed + self.in_flight
 
     def late_seconds(self, now: datetime) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from shardq.base.shard import INTERNAL
+from shardq.base.shard import TOPICS_FOLDER
 from shardq.base.texts import plain, shown
 from shardq.errors import InvalidName, InvalidSetting, QueueExists, QueueNotFound
 
@@ -29,10 +29,9 @@ __all__ = [
     "topic_of_job",
 ]
 
-_FOLDER = f"{INTERNAL}topics/"
 _LONGEST = 64
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST - 1}}}")
-_SUBSCRIPTION = re.compile(rf"{_FOLDER}[^/]+/[^/]+/[^/]+")
+_SUBSCRIPTION = re.compile(rf"{TOPICS_FOLDER}[^/]+/[^/]+/[^/]+")
 
 
 class TopicExists(QueueExists):
@@ -55,7 +54,7 @@ class InvalidFilter(InvalidSetting):
     """Raised when a subscription cannot have a filter: a pattern or a condition is malformed."""
 
 
-_LOG, _DUTY = re.compile(rf"{_FOLDER}([^/]+)/log"), re.compile(rf"{_FOLDER}([^/]+)/relay")
+_LOG, _DUTY = re.compile(rf"{TOPICS_FOLDER}([^/]+)/log"), re.compile(rf"{TOPICS_FOLDER}([^/]+)/relay")
 
 
 def check_name(what: str, name: object) -> str:
@@ -70,7 +69,7 @@ def check_name(what: str, name: object) -> str:
 
 def folder_of(topic: str = "", subscription: str = "") -> str:
     """Return how the names of all queues of a topic, or of a subscription, begin. Without a topic: of all topics."""
-    return _FOLDER + "".join(f"{part}/" for part in (topic, subscription) if part)
+    return TOPICS_FOLDER + "".join(f"{part}/" for part in (topic, subscription) if part)
 
 
 def log_of(topic: str) -> str:

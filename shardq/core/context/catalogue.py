@@ -27,7 +27,7 @@ __all__ = ["CATALOGUE", "MatchedQueues", "create_catalogue", "note_change", "not
 CATALOGUE = f"{INTERNAL}catalogue"
 
 RECORDS_INTERVAL = 540_000_000
-"""Microseconds after which a list of the queues reads the settings of all, whatever the catalogue says of dead letters.
+"""Microseconds after which a list of the queues reads the settings of all of them, without the catalogue's hint.
 
 With the minute until the next list, that makes ten minutes.
 """
@@ -79,7 +79,7 @@ class MatchedQueues:
 
     No pattern matches a queue that shardq makes for itself, nor a dead-letter queue. That is one whose name ends with
     ``.dead``, or to which the dead letters of another queue go. Where they go is remembered for each queue until the
-    catalogue counts a change, and for nine minutes at most: so long a change may be missed that was not noted.
+    catalogue counts a change, and for nine minutes at most. A change that was not noted is missed until then.
     """
 
     def __init__(self, store: Store, retry: Retry) -> None:

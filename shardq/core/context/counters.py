@@ -6,7 +6,7 @@ from typing import Self
 
 import msgspec
 
-from shardq.base.shard import INTERNAL
+from shardq.base.shard import INTERNAL, TOPICS_FOLDER
 from shardq.storage.per_process import OwnLock
 
 __all__ = ["ClientCounters", "Counters", "Counts"]
@@ -15,7 +15,6 @@ OTHERS = "_others"
 """The name under which further queues are counted together: no queue has it."""
 
 MOST_QUEUES = 4096  # queues that are counted one by one
-_TOPICS = f"{INTERNAL}topics/"
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -81,7 +80,7 @@ class ClientCounters:
 
     def of(self, queue: str) -> Counters:
         """Return the counters of a queue."""
-        if queue.startswith(INTERNAL) and not queue.startswith(_TOPICS):
+        if queue.startswith(INTERNAL) and not queue.startswith(TOPICS_FOLDER):
             queue = INTERNAL.rstrip("/")
         with self._lock.plain:
             known = self._queues.get(queue)

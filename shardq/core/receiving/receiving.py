@@ -1,6 +1,6 @@
 """Receiving for a consumer, from one queue or from several in turn.
 
-The queues of a consumer share its looks and its waits, so twenty idle queues cost little more than one. Each has its
+The queues of a consumer share its probes and its waits, so twenty idle queues cost little more than one. Each has its
 own settings. One that cannot be read, does not exist any more or is paused is left out, and the others continue.
 """
 
@@ -31,7 +31,7 @@ from shardq.errors import ShardqError
 __all__ = ["Receiving"]
 
 SURVEY_SECONDS = SURVEY_INTERVAL / 1_000_000  # until all queues are compared again while there is work
-NEWS_SECONDS = 5.0  # for which only those queues are looked at that a signal came from
+NEWS_SECONDS = 5.0  # for which only those queues are probed that a signal came from
 KNOWN_SECONDS = 10.0  # for which settings hold while polls find nothing: registering tells them every five
 
 
@@ -70,7 +70,7 @@ class Receiving:
         self._failed = FailedQueues(self.queues, self._retry, follow=following is not None)
         self._sweeping = Sweeping(self.queues.values(), self._failed, self._store)
         self._alone = self.queues[first.name] if len(contexts) == 1 and following is None else None
-        self._all_looked_at = -1e9
+        self._all_probed_at = -1e9
         self.timer = time.monotonic
         """Decides when queues are to be read again, and knows whether one that failed did so before."""
 
@@ -90,7 +90,7 @@ class Receiving:
 
     @property
     def consumers(self) -> int:
-        """How many consumers share the looking, where they are most."""
+        """How many consumers share the probing, where they are most."""
         return max((queue.ownership.consumers for queue in self.queues.values()), default=1)
 
     @property
@@ -143,10 +143,10 @@ class Receiving:
         if alone is not None and alone.reader.candidates:
             held = self._retry.until(began + self._retry.seconds, alone.claim_known, limit, finish=finish)
         if not held:
-            look_at_all = (
-                alone is not None or thorough or news is None or self._is_time_to_look_at_all(NEWS_SECONDS)
+            probes_all = (
+                alone is not None or thorough or news is None or self._is_time_to_probe_all(NEWS_SECONDS)
             )
-            names = None if look_at_all else set(news or ())
+            names = None if probes_all else set(news or ())
             with self._retry.within(since=began):
                 held = patiently(
                     lambda: self._retry(
@@ -231,15 +231,15 @@ class Receiving:
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
             queues[0].reader.told()  # with several queues each has a turn
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
-            self._look(queues, names)
+            self._survey(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues
         if not held:
             free = [queue for queue in queues if not queue.is_blocked]
-            self._look(free, names, thorough=thorough)
+            self._survey(free, names, thorough=thorough)
             held = self._claim(free, limits, finish=finish)
         if not held and names is None and self._unreadable(free, thorough=thorough):
             for queue in free:
-                queue.reader.look_at_failing()
+                queue.reader.probe_failing()
             held = self._claim(free, limits, finish=finish)
         if self._failed:
             read = [held[0].shard.queue] if held else [queue.name for queue in queues]
@@ -264,17 +264,17 @@ class Receiving:
                     unlisted.append(queue)
         if unlisted:
             register(self._store, self._retry, unlisted, self._registered_as, self._consumer)
-        opened = [queue for queue in wanted if self._opens(queue, only_look=not thorough)]
+        opened = [queue for queue in wanted if self._opens(queue, only_probe=not thorough)]
         self._sweeping.attend(now)
         return opened
 
-    def _opens(self, queue: QueueClaims, *, only_look: bool = False) -> bool:
+    def _opens(self, queue: QueueClaims, *, only_probe: bool = False) -> bool:
         """Return whether the queue delivers, by its current settings.
 
         Polls probe queues that have nothing. For a probe the settings may be older; before a claim they are read.
         """
-        only_look = only_look and self._polls and not (queue.has_candidates or queue.is_paused)
-        opens = partial(queue.opens, KNOWN_SECONDS if only_look else None)
+        only_probe = only_probe and self._polls and not (queue.has_candidates or queue.is_paused)
+        opens = partial(queue.opens, KNOWN_SECONDS if only_probe else None)
         return self._failed.try_(queue, opens, instead=False, patience=CLAIM_PATIENCE)
 
     def _claim(
@@ -297,9 +297,11 @@ class Receiving:
         order = [by_name[name] for name in self._scheduler.order() if name in by_name]
         return sorted(order, key=lambda queue: not queue.is_unanswered)
 
-    def _look(self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False) -> None:
+    def _survey(
+        self, queues: Sequence[QueueClaims], names: set[str] | None, *, thorough: bool = False
+    ) -> None:
         if names is None:
-            self._all_looked_at = self.timer()
+            self._all_probed_at = self.timer()
         if not queues:
             return
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
@@ -309,10 +311,10 @@ class Receiving:
 
     def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
         """Return whether something is to be claimed, and other queues may have got messages since their last probe."""
-        return self._is_time_to_look_at_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
+        return self._is_time_to_probe_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
 
-    def _is_time_to_look_at_all(self, seconds: float) -> bool:
-        return self.timer() - self._all_looked_at > seconds
+    def _is_time_to_probe_all(self, seconds: float) -> bool:
+        return self.timer() - self._all_probed_at > seconds
 
     # -- what cannot be read ------------------------------------------------------------------------------------
 

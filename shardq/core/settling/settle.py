@@ -203,12 +203,12 @@ class SettleRun(msgspec.Struct, eq=False):
 
     @property
     def done_count(self) -> int:
-        """How many messages are done."""
+        """Return the number of messages that are done."""
         return sum(len(selection.positions) for selection in self.done)
 
     @property
     def lost_count(self) -> int:
-        """How many messages are lost."""
+        """Return the number of messages that are lost."""
         return sum(len(selection.positions) for selection in self.lost)
 
     def _covered(self, selections: Sequence[Selection], grants: Iterable[LimitLease]) -> list[Selection]:

@@ -67,7 +67,7 @@ class KnownShard(msgspec.Struct):
             self.forget_at = now + FORGET_GROUPS_AFTER
         self.probe = probe
 
-    def needs_look(self, now: int, rest: int) -> bool:
+    def needs_probe(self, now: int, rest: int) -> bool:
         """Return whether something changed there, its next due time has come, or it has rested for that long."""
         if self.stale or self.has_rested(now, rest):
             return True

@@ -43,9 +43,7 @@ STEAL_AFTER = 100_000  # a message in another consumer's shard waits for so long
 NEXT_AFTER = 5_000  # since it was seen there, before the next in line takes it; or, where probes take long,
 NEXT_PROBES = 3  # for this number of probes, in which its owner can claim it
 REST = 2_000_000  # until a shard gets a full probe again without a reason
-DEEP_TOGETHER = (
-    5_000_000  # deep probes that are due before the next survey of an idle reader go with this one
-)
+DEEP_TOGETHER = 5_000_000  # deep probes that are due before an idle reader's next survey go with this one
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 DIRECTORY_TOLD = 7_000_000  # where queues are polled: registering tells it every five seconds
@@ -100,7 +98,7 @@ class ShardReader:
         Raises the error of a shard that cannot be read.
         """
         self.survey(layout, thorough=True)
-        self.look_at_failing()
+        self.probe_failing()
         if errors := self.errors(thorough=True):
             raise next(iter(errors.values()))
         found = [known.probe for known in self._known.values() if known.probe.priority is not None]
@@ -161,7 +159,7 @@ class ShardReader:
         errors = self._probing.errors(self._shards)
         return errors if thorough or len(errors) == len(self._shards) else {}
 
-    def look_at_failing(self) -> None:
+    def probe_failing(self) -> None:
         """Probe the shards that failed now, each alone, and take their messages and others' for candidates."""
         now = self._store.now()
         for probe in self._probing.probe_alone(list(self._probing.errors(self._shards))):
@@ -192,7 +190,7 @@ class ShardReader:
         self._probing.keep(self.queue, set(self._shards))
         unseen = set(self._shards).difference(seen)
         rest = self._rest
-        full = {shard for shard in unseen if thorough or self._needs_look(shard, now, rest)}
+        full = {shard for shard in unseen if thorough or self._needs_probe(shard, now, rest)}
         if any(self._has_rested(shard, now, rest) for shard in full):  # all together: each costs a request
             full |= self._current.difference(seen)
         return Probes(sorted(full), self._choose_glances(self._current.difference(full, seen), now))
@@ -231,13 +229,13 @@ class ShardReader:
 
     @property
     def _rest(self) -> int:
-        """Until a shard gets a full probe again without a reason."""
+        """Return the microseconds until a shard gets a full probe again without a reason."""
         shared = max(REST * self._polled // 5, POLLED_REST * self.consumers) if self._polled else 0
         return max(self._eased(REST), min(shared, LONGEST_REST))
 
     @property
     def _until_listed(self) -> int:
-        """Until the directory is read again."""
+        """Return the microseconds until the directory is read again."""
         return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._polled else 0)
 
     def deep_probes(self, now: int) -> Sequence[Sequence[Shard]]:
@@ -273,9 +271,9 @@ class ShardReader:
         self._others_at = now
         return sorted(shards)
 
-    def _needs_look(self, shard: Shard, now: int, rest: int) -> bool:
+    def _needs_probe(self, shard: Shard, now: int, rest: int) -> bool:
         known = self._known.get(shard)
-        return known is None or known.needs_look(now, rest)
+        return known is None or known.needs_probe(now, rest)
 
     def _has_rested(self, shard: Shard, now: int, rest: int) -> bool:
         known = self._known.get(shard)

@@ -1,4 +1,4 @@
-"""Looking at the shards of one queue or several, so that one which cannot be read costs the others nothing."""
+"""Probes of the shards of one queue or several: a shard that cannot be read costs the others nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Probing:
         """Probe without hints. A shard that cannot be read so is left out; an ordinary probe may still succeed."""
         found, failed = self._ask(shards, deep=True)
         for shard, error in failed:
-            _log.warning("what hints hide in shard %s was not looked for: %s", shard, error)
+            _log.warning("shard %s was not probed without hints, trying again later: %s", shard, error)
         return found
 
     def probe_alone(self, shards: Iterable[Shard]) -> list[Probe]:

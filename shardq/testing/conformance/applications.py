@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import pytest
 
-from shardq.base.shard import INTERNAL
+from shardq.base.shard import INTERNAL, TOPICS_FOLDER
 from shardq.client import Client
 from shardq.errors import ShardqError, StoreUnavailable
 from shardq.storage.store import Capabilities, Store
@@ -86,7 +86,7 @@ class Applications:
 
     def queues(self) -> tuple[str, ...]:
         """Return all queues that there are under the name, those of its topic and its schedules among them."""
-        folders = ("", f"{INTERNAL}topics/", f"{INTERNAL}schedules/")
+        folders = ("", TOPICS_FOLDER, f"{INTERNAL}schedules/")
         return tuple(
             queue for folder in folders for queue in self._stores[0].list_queues(f"{folder}{self.name}")
         )
