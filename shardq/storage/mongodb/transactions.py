@@ -78,6 +78,12 @@ def transact(
             except ShardqError as error:
                 if not is_transient(error):
                     raise
+            except BaseException:
+                # An interrupt may come before the commit or abort is sent. The driver sends none then, and the server
+                # would keep the transaction's locks for a minute.
+                with suppress(*DRIVER_ERRORS):
+                    session.client.admin.command("killSessions", [transaction.session_id])
+                raise
     raise AssertionError("attempts have no other end")
 
 
