@@ -261,7 +261,7 @@ def sent_ahead(queue: Queue, most: int) -> tuple[int, int]:
 
 
 def shorten_leases(queue: Queue, seconds: float) -> None:
-    """End leases of a clock that was ahead in the given seconds, in a queue in which no lease lasts longer."""
+    """Shorten leases of a clock that was ahead to the given seconds, in a queue in which no lease lasts longer."""
     shorten_fixed_leases(queue._context, microseconds(seconds))
 
 
