@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from shardq.base.shard import Shard
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import Address, Sql
+from shardq.storage.postgresql.locks import LONG
 from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
 from shardq.storage.requests import QueueRecord
 
 __all__ = ["deregister", "expire", "register", "seen"]
 
 # It need not be on the disk: a consumer that is forgotten registers again within seconds.
-_REGISTER = """
-    WITH gate AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)),
+_REGISTER = f"""
+    WITH gate AS MATERIALIZED (
+        SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '{LONG}', true)
+    ),
     found AS MATERIALIZED (
         SELECT q.queue_key, q.name, q.settings, q.version FROM gate CROSS JOIN @queue q WHERE q.name = ANY ($1::text[])
         ORDER BY q.name FOR KEY SHARE OF q
