@@ -29,6 +29,7 @@ else:
         "planning",
         "schedules",
         "service",
+        "storage",
         "tasks",
         "testing",
         "topics",
