@@ -124,7 +124,9 @@ def receive(
         shown = receive_messages(consumer, limit, wait, settle, show)
     for each in read_each(names if not shown else (), session.client.queue):
         if each.settings.delivery_paused:
-            note(f"queue {each.name} delivers no messages: it is paused; `shardq resume {each.name}` ends that")
+            note(
+                f"queue {each.name} delivers no messages: it is paused; `shardq resume {each.name}` ends that"
+            )
 
 
 def receive_messages(
