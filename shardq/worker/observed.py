@@ -79,7 +79,7 @@ def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Hand
 
 @contextmanager
 def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[None]:
-    """Notify the observer of a call that took so long, of which the block notes the outcome."""
+    """Notify the observer of a call of this duration, whose outcome the block notes."""
     before = None if observer is None else _outcomes(work)
     try:
         yield

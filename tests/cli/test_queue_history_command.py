@@ -36,6 +36,18 @@ def sampled(jobs: Shell) -> Shell:
     return jobs
 
 
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Sampler]:
+    """Return the samplers that are started. They take no samples."""
+    found: list[Sampler] = []
+
+    def start(sampler: Sampler) -> None:
+        found.append(sampler)
+
+    monkeypatch.setattr(Sampler, "start", start)
+    return found
+
+
 def test_a_history_is_drawn_in_at_most_80_columns(sampled: Shell) -> None:
     lines = sampled.ok("stats", "jobs", "--since", "20m").stdout.splitlines()
     assert lines[0] == "jobs, 30 s a column"
@@ -112,13 +124,9 @@ def test_nothing_keeps_the_history_of_no_store() -> None:
         pass
 
 
-def test_workers_take_part_unless_they_are_told_not_to(jobs: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Sampler] = []
-
-    def start(sampler: Sampler) -> None:
-        started.append(sampler)
-
-    monkeypatch.setattr(Sampler, "start", start)
+def test_workers_take_part_unless_they_are_told_not_to(
+    jobs: Shell, started: list[Sampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = ("work", "jobs", "--exec", "true", "--idle-exit", "0.1s")
     jobs.ok("send", "jobs", "x")
     jobs.ok(*work)
@@ -127,3 +135,18 @@ def test_workers_take_part_unless_they_are_told_not_to(jobs: Shell, monkeypatch:
     monkeypatch.setenv("SHARDQ_HISTORY", "off")
     jobs.ok(*work)
     assert len(started) == 1
+
+
+@pytest.mark.parametrize("command", [("serve",), ("ui", "--no-browser")])
+@pytest.mark.parametrize(("option", "samplers"), [((), 1), (("--no-history",), 0), (("--read-only",), 0)])
+def test_a_service_takes_part_unless_it_may_not_write(
+    jobs: Shell,
+    started: list[Sampler],
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    option: tuple[str, ...],
+    samplers: int,
+) -> None:
+    monkeypatch.setattr("shardq.cli.commands.serve.serve", lambda plan, on_start: on_start("http://here"))
+    jobs.ok(*command, *option)
+    assert len(started) == samplers
