@@ -18,20 +18,12 @@ if _typing.TYPE_CHECKING:
     from shardq.api import *  # noqa: F403 - type checkers see all names
     from shardq.api import __all__ as __all__
 else:
+    # fmt: off
     _PACKAGES = {
-        "aio",
-        "broadcast",
-        "django",
-        "metrics",
-        "otel",
-        "pipelines",
-        "planning",
-        "schedules",
-        "tasks",
-        "testing",
-        "topics",
-        "worker",
+        "aio", "broadcast", "django", "history", "metrics", "otel", "pipelines", "planning", "schedules", "service",
+        "storage", "tasks", "testing", "topics", "worker",
     }
+    # fmt: on
 
     def __getattr__(name: str) -> object:
         """Load the public names when one of them is used first, and packages: the command line needs few of them."""

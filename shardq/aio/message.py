@@ -15,7 +15,7 @@ from shardq.aio.sync_core import ack_each
 from shardq.aio.threads import Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import Headers
-from shardq.core.hooks import HookCall, Hooks
+from shardq.core.hooks import Hooks, handler_call
 from shardq.errors import LeaseLost
 
 __all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of", "observed_coroutine"]
@@ -196,12 +196,7 @@ def observed_coroutine(hooks: Hooks | None, handler: Callable[[Any], Any]) -> Ca
     @wraps(handler)
     async def await_handler(given: Message | Batch) -> object:
         messages = [_of(each) for each in (given if isinstance(given, Batch) else [given])]
-        call = HookCall(
-            operation="process",
-            queue=messages[0].queue,
-            messages=messages,
-            batch=isinstance(given, Batch),
-        )
+        call = handler_call(messages, batch=isinstance(given, Batch))
         with hooks.around(call):
             call.result = await handler(given)
         return call.result

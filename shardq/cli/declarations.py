@@ -37,7 +37,7 @@ def read_declarations(path: str | Path) -> dict[str, dict[str, Any]]:
 
     A table ``[queues.NAME]`` declares a queue, and ``[defaults]`` has settings for all that do not give their own.
     Durations are seconds or have units, as on the command line; ``"none"`` leaves an optional setting out. Raises
-    InvalidSetting or InvalidName, which tell the file and the queue; and OSError.
+    InvalidSetting or InvalidName, which name the file and the queue; and OSError.
     """
     try:
         document = tomllib.loads(Path(path).read_text("utf-8"))

@@ -31,7 +31,9 @@ class Operation(NamedTuple, Generic[T]):
 
 
 def matching(session: Session, pattern: str) -> tuple[str, ...]:
-    """Return the queues that a pattern matches. Raises QueueNotFound when there are none."""
+    """Return the queues that a pattern matches, or the one that it names. Raises QueueNotFound when there are none."""
+    if not is_pattern(pattern):
+        return (session.queue(pattern).name,)
     names = session.client.pattern(pattern).names()
     if not names:
         session.check_file()
@@ -48,8 +50,7 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     A queue that was deleted meanwhile is left out. JSON has the result of each queue, or of the only one that is named.
     """
     several = is_pattern(pattern)
-    names = matching(session, pattern) if several else (session.queue(pattern).name,)
-    queue_of = session.client.queue
+    names, queue_of = matching(session, pattern), session.client.queue
     previews = read_each(names, lambda name: (name, operation.preview(queue_of(name))))
     chosen = [(name, text) for name, text in previews if text]
     for name, text in chosen:

@@ -20,6 +20,7 @@ __all__ = [
     "Observer",
     "check_hooks",
     "check_observer",
+    "handler_call",
     "headers_to_forward",
     "stamped",
     "with_headers",
@@ -46,6 +47,11 @@ class HookCall(msgspec.Struct, kw_only=True, eq=False):
     """The value that the handler returned, at the end of "process"."""
     error: BaseException | None = None
     """Why some of the messages were not settled, at its end. Other calls raise their errors."""
+
+
+def handler_call(messages: Sequence[Message], *, batch: bool) -> HookCall:
+    """Return the call of a handler with a message, or with a batch of one queue."""
+    return HookCall(operation="process", queue=messages[0].queue, messages=messages, batch=batch)
 
 
 class Hooks:

@@ -19,7 +19,7 @@ from shardq.base.outgoing_message import TASK_HEADER, HeaderValue
 from shardq.base.receipt import MessageId
 from shardq.base.texts import text_of
 from shardq.client.outcome import DeadLetter, Outcome, Retry, outcome_name
-from shardq.core.hooks import HookCall, Hooks
+from shardq.core.hooks import HookCall, Hooks, handler_call
 from shardq.core.message import Message
 from shardq.errors import InvalidMessage, PartialSend
 from shardq.otel import names
@@ -108,8 +108,7 @@ class Tracing(Hooks):
         ...             message.ack()
         """
         given = cast("tuple[Message, ...]", messages)  # those of coroutines have the same properties
-        queue = given[0].queue
-        return self.around(HookCall(operation="process", queue=queue, messages=given, batch=len(given) > 1))
+        return self.around(handler_call(given, batch=len(given) > 1))
 
     @contextmanager
     def around(self, call: HookCall) -> Iterator[None]:

@@ -26,7 +26,7 @@ __all__ = ["NOTE_SECONDS", "LinkRate", "LinkReport", "LinkTally", "Notes", "Pipe
 
 QUEUE = "_shardq/pipelines"
 NOTE_SECONDS = 5.0
-COUNTED_SECONDS = 3 * NOTE_SECONDS  # a worker that has noted nothing for so long does nothing
+COUNTED_SECONDS = 3 * NOTE_SECONDS  # a worker without a note for this time is idle
 MOST_NOTES = 10_000
 _NAME = "pipeline"
 _ENCODER = msgspec.msgpack.Encoder()

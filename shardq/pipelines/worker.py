@@ -79,7 +79,7 @@ class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):
 
     @property
     def work(self) -> str:
-        """The work in words."""
+        """Describe the work in words."""
         return f"pipeline {self.pipeline}"
 
     @property

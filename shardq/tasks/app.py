@@ -167,7 +167,7 @@ class TaskPlan(WorkerPlan, frozen=True, kw_only=True):
 
     @property
     def work(self) -> str:
-        """The work in words, without loading the app."""
+        """Describe the work in words, without loading the app."""
         return f"tasks of {self.tasks}" + (f" in {', '.join(self.named)}" if self.named else "")
 
     @property

@@ -254,7 +254,7 @@ class EntryQueue:
         }
 
     def holders(self, keys: Sequence[str]) -> Sequence[str | None]:
-        """Return which messages have the keys, in one request: see :func:`shardq.client.queue.holders_of`."""
+        """Return which messages have the keys, in one request: see :func:`shardq.client.queue_internals.holders_of`."""
         try:
             return holders_of(self._opened(), keys)
         except QueueNotFound:

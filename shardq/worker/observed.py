@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import Any, Protocol, TypeVar
 
 from shardq.client.batch import Batch
-from shardq.core.hooks import HookCall, Hooks, Observer
+from shardq.core.hooks import Hooks, Observer, handler_call
 from shardq.core.message import Message
 
 __all__ = ["noted", "observed_handler", "timed"]
@@ -28,12 +28,7 @@ def observed_handler(hooks: Hooks | None, handler: H) -> H:
     @wraps(handler)
     def call_handler(given: Message | Batch) -> object:
         messages = list(given) if isinstance(given, Batch) else [given]
-        call = HookCall(
-            operation="process",
-            queue=messages[0].queue,
-            messages=messages,
-            batch=isinstance(given, Batch),
-        )
+        call = handler_call(messages, batch=isinstance(given, Batch))
         with hooks.around(call):
             call.result = handler(given)
         return call.result
@@ -84,7 +79,7 @@ def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Hand
 
 @contextmanager
 def noted(work: _Work, observer: Observer | None, seconds: float) -> Iterator[None]:
-    """Notify the observer of a call that took so long, of which the block notes the outcome."""
+    """Notify the observer of a call of this duration, whose outcome the block notes."""
     before = None if observer is None else _outcomes(work)
     try:
         yield

@@ -165,7 +165,7 @@ class WorkerPool:
 
     @property
     def description(self) -> str:
-        """The work of the pool in words: its queues, the store without its login, and how many processes."""
+        """Describe the work of the pool: its queues, the store without its login, and the number of processes."""
         least, most = self._scaling.least, self._scaling.most
         processes = f"{most}" if least == most else f"{least} to {most}"
         threads = self._plan.options.threads

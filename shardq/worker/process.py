@@ -63,7 +63,7 @@ class WorkerPlan(HasUrl, frozen=True, kw_only=True):
 
     @property
     def work(self) -> str:
-        """The work in words."""
+        """Describe the work in words."""
         return ", ".join(self.handlers)
 
     @property

@@ -24,8 +24,8 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 LOOK_SECONDS = 10.0  # from one count of the queues to the next
-UP_SECONDS = 20.0  # for so long too much is due before processes are added
-DOWN_SECONDS = 60.0  # for so long nothing is due and a process does nothing before one is retired
+UP_SECONDS = 20.0  # that too much is due before processes are added
+DOWN_SECONDS = 60.0  # that nothing is due and a process is idle before one is retired
 MAX_PROCESSES = 1_000
 
 

@@ -28,8 +28,8 @@ MOST_AHEAD = 500
 class ThreadPool(Generic[T]):
     """Calls a function with each given value, in up to ``most`` threads, in the order in which they come.
 
-    The function MUST NOT raise. Where threads cannot be started, those that could be call it, or the one that puts.
-    It is a pool of threads without futures, which cost a short task a tenth of its time.
+    The function MUST NOT raise. If a thread cannot be started, the pool continues with the threads that it has. Without
+    any, :meth:`put` calls the function. The pool has no futures, which cost a short task a tenth of its time.
     """
 
     def __init__(self, most: int, function: Callable[[T], None]) -> None:

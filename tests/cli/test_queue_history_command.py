@@ -18,7 +18,7 @@ from tests.cli.conftest import Shell
 
 @pytest.fixture
 def sampled(jobs: Shell) -> Shell:
-    """A queue with the history of 20 minutes, until now."""
+    """Make a queue with the history of 20 minutes, until now."""
     steps = 80
     clock, timer, metrics = ManualClock(SystemClock().now() - steps * 15_000_000), ManualTimer(), Metrics()
     with shardq.connect(jobs.url, clock=clock, observer=metrics) as client:
@@ -34,6 +34,18 @@ def sampled(jobs: Shell) -> Shell:
                 sampler.step()
         sampler.close()
     return jobs
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Sampler]:
+    """Return the samplers that are started. They take no samples."""
+    found: list[Sampler] = []
+
+    def start(sampler: Sampler) -> None:
+        found.append(sampler)
+
+    monkeypatch.setattr(Sampler, "start", start)
+    return found
 
 
 def test_a_history_is_drawn_in_at_most_80_columns(sampled: Shell) -> None:
@@ -80,10 +92,14 @@ def test_all_queues_together_and_each_of_a_pattern_are_drawn(sampled: Shell) -> 
     assert [each["queue"] for each in found] == ["jobs", "jobs.of-a-customer-with-a-long-name.invoices"]
 
 
-def test_a_queue_without_samples_says_how_they_are_taken(jobs: Shell) -> None:
-    result = jobs.ok("stats", "jobs", "--since", "1h")
+@pytest.mark.parametrize("queues", [("jobs",), ("jobs*",), ()])
+def test_where_nothing_was_sampled_only_a_note_says_how_samples_are_taken(
+    jobs: Shell, queues: tuple[str, ...]
+) -> None:
+    result = jobs.ok("stats", *queues, "--since", "1h")
+    assert result.stdout == ""
     assert "nothing was sampled" in result.stderr
-    assert "unknown" in result.stdout
+    assert "`shardq pipeline run`" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -108,13 +124,9 @@ def test_nothing_keeps_the_history_of_no_store() -> None:
         pass
 
 
-def test_workers_take_part_unless_they_are_told_not_to(jobs: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Sampler] = []
-
-    def start(sampler: Sampler) -> None:
-        started.append(sampler)
-
-    monkeypatch.setattr(Sampler, "start", start)
+def test_workers_take_part_unless_they_are_told_not_to(
+    jobs: Shell, started: list[Sampler], monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = ("work", "jobs", "--exec", "true", "--idle-exit", "0.1s")
     jobs.ok("send", "jobs", "x")
     jobs.ok(*work)
@@ -123,3 +135,18 @@ def test_workers_take_part_unless_they_are_told_not_to(jobs: Shell, monkeypatch:
     monkeypatch.setenv("SHARDQ_HISTORY", "off")
     jobs.ok(*work)
     assert len(started) == 1
+
+
+@pytest.mark.parametrize("command", [("serve",), ("ui", "--no-browser")])
+@pytest.mark.parametrize(("option", "samplers"), [((), 1), (("--no-history",), 0), (("--read-only",), 0)])
+def test_a_service_takes_part_unless_it_may_not_write(
+    jobs: Shell,
+    started: list[Sampler],
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
+    option: tuple[str, ...],
+    samplers: int,
+) -> None:
+    monkeypatch.setattr("shardq.cli.commands.serve.serve", lambda plan, on_start: on_start("http://here"))
+    jobs.ok(*command, *option)
+    assert len(started) == samplers

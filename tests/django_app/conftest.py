@@ -50,7 +50,7 @@ def backend(files: Path) -> ShardqBackend:
 
 @pytest.fixture
 def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The options of the backend "patient", which a test may change before it uses that."""
+    """Return the options of the backend "patient", which a test may change before it uses that."""
     options = dict(settings.TASKS["patient"]["OPTIONS"])
     monkeypatch.setitem(settings.TASKS["patient"], "OPTIONS", options)
     return options

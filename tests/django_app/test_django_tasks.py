@@ -134,7 +134,7 @@ SIGNALS = {"enqueued": task_enqueued, "started": task_started, "finished": task_
 
 @contextmanager
 def received(fails: bool = False) -> Iterator[list[tuple[str, str]]]:
-    """The signals that are sent within the block: the name of each, and the status of its task."""
+    """Record the signals that are sent within the block: the name of each, and the status of its task."""
     seen: list[tuple[str, str]] = []
 
     def receiver_of(name: str) -> Callable[..., None]:

@@ -33,6 +33,14 @@ def test_the_reference_shows_every_public_name() -> None:
     assert missing == set()
 
 
+def test_every_package_of_the_reference_is_loaded_when_its_name_is_used_first() -> None:
+    named = {path.split(".")[1] for path in SHOWN}
+    packages = sorted(each for each in named if (ROOT / "shardq" / each).is_dir())
+    assert {"history", "service", "tasks"} <= set(packages)
+    load = vars(shardq)["__getattr__"]  # other tests have loaded them
+    assert [load(each).__name__ for each in packages] == [f"shardq.{each}" for each in packages]
+
+
 def test_what_the_reference_shows_exists() -> None:
     assert [path for path in SHOWN if not _found(path)] == []
 

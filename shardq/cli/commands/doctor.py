@@ -42,7 +42,9 @@ MOST_BLOCKING = 1_000  # messages that are looked at
     help="How long a message may be due without a delivery.  [5m, or 10 visibility timeouts if that is longer]",
 )
 @click.option(
-    "--restored", is_flag=True, help="After a restore: show also what came back, and what becomes of it."
+    "--restored",
+    is_flag=True,
+    help="After a restore: also check the restored messages, leases and schedules.",
 )
 @json_option
 @click.pass_context
@@ -116,7 +118,7 @@ def examine(
     """Make all checks, for one queue or for all; return also the error that ended them when the store is not in order.
 
     Messages are late that are due for more than ``late_after`` seconds; None: five minutes, or ten visibility timeouts
-    of their queue if those are longer. With ``restored`` there are also checks of what a restore has brought back.
+    of their queue if those are longer. With ``restored`` there are also checks of the queues after a restore.
     Raises QueueNotFound if the queue does not exist.
     """
     checks = list(check_store(client))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,16 +18,15 @@ from shardq.cli.command import (
     json_option,
     processes_option,
 )
-from shardq.cli.commands.work import USUAL, work_progress
-from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
+from shardq.cli.commands.work import USUAL
+from shardq.cli.pools import check_ended, monitor_options, run_pool, summary
 from shardq.cli.printing import log_option, many, note, print_json, print_line, tell
 from shardq.cli.times import duration
-from shardq.metrics.monitor import Monitor
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text
 from shardq.pipelines.throughput import LinkReport, PipelineReport
 from shardq.pipelines.worker import pipeline_named
-from shardq.worker import JsonLog, PoolReport
+from shardq.worker import PoolReport
 
 __all__ = ["pipeline"]
 
@@ -66,29 +66,20 @@ def pipeline() -> None:
 @log_option
 @json_option
 @click.pass_obj
-def run(session: Session, /, pipeline: str, as_json: bool, log: JsonLog | None, **options: Any) -> None:
+def run(session: Session, /, pipeline: str, as_json: bool, **options: Any) -> None:
     """Run all links of a pipeline, in several processes.
 
     The queues must exist. Ctrl-C or SIGTERM ends the processes after the messages at hand, as with `shardq work`. So
     do the options for metrics and health what they do there.
     """
     _loaded(pipeline).check_queues(session.client)
-    monitoring = taken_from(options)
-    keeps_history = options.pop("keeps_history")
-    options["measured"] = keeps_history or monitoring.metrics_port is not None
-    with work_progress(pipeline, log) as progress, Monitor(session.url, monitoring) as monitor:
-        pool = PipelinePool(session.url, pipeline, on_progress=beating(monitor, progress), log=log, **options)
-        report = run_pool(pool, monitor, log, history=session.url if keeps_history else None)
+    report = run_pool(partial(PipelinePool, session.url, pipeline), session.url, pipeline, options)
     if as_json:
         print_json(report)
     else:
         for line in (summary(report), *_by_link(report)):
-            tell(line, log)
-    if report.stops > 1:
-        left = many(report.left_in_flight, "message")
-        raise KeyboardInterrupt(
-            f"ended at once with {left} in flight: delivered again when the lease expires"
-        )
+            tell(line, options["log"])
+    check_ended(report)
 
 
 def _by_link(report: PoolReport) -> list[str]:

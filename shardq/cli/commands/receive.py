@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from shardq.base.patterns import is_pattern
 from shardq.cli.command import (
     ExampleCommand,
     Session,
@@ -19,6 +18,7 @@ from shardq.cli.command import (
     json_option,
     pattern_argument,
     queue_argument,
+    read_each,
 )
 from shardq.cli.many_queues import matching
 from shardq.cli.message_view import view_of
@@ -117,16 +117,16 @@ def receive(
             _show_held(batch, show_one, settle)
         sys.stdout.flush()
 
-    make: Callable[..., Consumer]
-    if is_pattern(queue):
-        names, make = matching(session, queue), partial(session.client.consumer, [queue])
-    else:
-        names, make = (queue,), session.queue(queue).consumer
-    with make(visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER) as consumer:
+    names = matching(session, queue)
+    with session.client.consumer(
+        [queue], visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER
+    ) as consumer:
         shown = receive_messages(consumer, limit, wait, settle, show)
-    for name in names if not shown else ():
-        if session.client.queue(name).settings.delivery_paused:
-            note(f"queue {name} delivers no messages: it is paused; `shardq resume {name}` ends that")
+    for each in read_each(names if not shown else (), session.client.queue):
+        if each.settings.delivery_paused:
+            note(
+                f"queue {each.name} delivers no messages: it is paused; `shardq resume {each.name}` ends that"
+            )
 
 
 def receive_messages(

@@ -106,20 +106,19 @@ def _draw(session: Session, queue: str | None, since: float, *, as_json: bool) -
     from shardq.history import read_histories  # noqa: PLC0415 - few need it
 
     several = queue is not None and is_pattern(queue)
-    names: Sequence[str | None] = (queue,)
-    if queue is not None:
-        names = matching(session, queue) if several else (session.queue(queue).name,)
+    names: Sequence[str | None] = (None,) if queue is None else matching(session, queue)
     found = read_histories(session.client, names, since=since, points=SHORT_COLUMNS if several else COLUMNS)
     if as_json:
         print_json({"queues": found} if several else found[0])
         return
-    for line in drawn_lines(found) if several else drawn(found[0]):
-        print_line(line)
     if all(each.is_empty for each in found):
         note(
             "nothing was sampled in this time: samples are taken every 15 seconds while `shardq work`, `shardq serve`, "
-            "`shardq ui` or `shardq metrics` runs"
+            "`shardq ui`, `shardq metrics` or `shardq pipeline run` runs"
         )
+        return
+    for line in drawn_lines(found) if several else drawn(found[0]):
+        print_line(line)
 
 
 def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as_json: bool) -> None:

@@ -103,7 +103,7 @@ def restore(session: Session, file: str, yes: bool, as_json: bool) -> None:
         restored,
         as_json,
         f"restored to {restored.path}; messages acked since the backup are delivered again: `shardq doctor --restored` "
-        "shows what came back",
+        "checks them",
     )
 
 

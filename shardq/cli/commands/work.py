@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +20,15 @@ from shardq.cli.command import (
     processes_option,
 )
 from shardq.cli.failures import FAILURE
-from shardq.cli.pools import beating, monitor_options, run_pool, summary, taken_from
-from shardq.cli.printing import log_option, many, note, print_json, tell
+from shardq.cli.pools import check_ended, monitor_options, run_pool, summary
+from shardq.cli.printing import log_option, print_json, tell
 from shardq.cli.times import duration
-from shardq.metrics.monitor import Monitor
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
 from shardq.tasks.worker import BATCH
-from shardq.worker import JsonLog, PoolReport, ShellCommand, WorkerOptions, WorkerPool
+from shardq.worker import ShellCommand, WorkerOptions, WorkerPool
 
-__all__ = ["Progress", "Rate", "work", "work_progress"]
-
-WINDOW_SECONDS = 5.0
-LINES_AT_FIRST_SECONDS = 1.0
-LINES_LATER_SECONDS = 30.0
+__all__ = ["USUAL", "work"]
 
 USUAL = WorkerOptions()
 
@@ -198,41 +191,24 @@ def work(
     if bool(handlers) + (command is not None) + (tasks is not None) != 1:
         raise click.UsageError("Give one of --handler, --exec and --tasks.")
     sys.path.insert(0, str(Path.cwd()))
-    monitoring = taken_from(options)
-    keeps_history = options.pop("keeps_history")
-    options["measured"] = keeps_history or monitoring.metrics_port is not None
-    log: JsonLog | None = options["log"]
+    make: Callable[..., WorkerPool]
     if tasks is not None:
-        if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
-            options["batch"] = BATCH
-        url = _url_of(session, tasks)
-        with work_progress(tasks, log) as progress, Monitor(url, monitoring) as monitor:
-            pool: WorkerPool = TaskPool(
-                url,
-                tasks,
-                queues=queues,
-                on_progress=beating(monitor, progress),
-                **_of_tasks(options),
-            )
-            report = run_pool(pool, monitor, log, history=url if keeps_history else None)
+        title, url, options = tasks, _url_of(session, tasks), _of_tasks(options)
+        make = partial(TaskPool, url, tasks, queues=queues)
     else:
         if not queues:
             raise click.UsageError("Missing argument 'QUEUE...'.")
+        title, url = ", ".join(queues), session.url
         task = (
             _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
         )
-        with work_progress(", ".join(queues), log) as progress, Monitor(session.url, monitoring) as monitor:
-            pool = WorkerPool(session.url, queues, task, on_progress=beating(monitor, progress), **options)
-            report = run_pool(pool, monitor, log, history=session.url if keeps_history else None)
+        make = partial(WorkerPool, url, queues, task)
+    report = run_pool(make, url, title, options)
     if as_json:
         print_json(report)
     else:
-        tell(summary(report), log)
-    if report.stops > 1:
-        left = many(report.left_in_flight, "message")
-        raise KeyboardInterrupt(
-            f"ended at once with {left} in flight: delivered again when the lease expires"
-        )
+        tell(summary(report), options["log"])
+    check_ended(report)
     if fail_on_error and report.total.failed:
         click.get_current_context().exit(FAILURE)
 
@@ -244,7 +220,9 @@ def _url_of(session: Session, tasks: str) -> str:
 
 
 def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options without those that tasks have no use for."""
+    """Return the options without those that tasks have no use for, and with the usual batch of tasks."""
+    if click.get_current_context().get_parameter_source("batch") is ParameterSource.DEFAULT:
+        options["batch"] = BATCH
     for name in ("by_batch", "on_error", "prefetch", "codec"):
         given = options.pop(name)
         if given != getattr(USUAL, name) and given is not USUAL.body_codec:
@@ -259,71 +237,3 @@ def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
     if len(usual) > 1 or len(dict(own)) < len(own):
         raise click.UsageError("Two handlers for one queue: give --handler QUEUE=MODULE:FUNCTION for each.")
     return {queue: handler for handler in usual for queue in queues} | dict(own)
-
-
-class Rate:
-    """The growth of a number over the last seconds."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
-
-    def update(self, moment: float, number: int) -> float:
-        """Take note of a number and return its growth per second."""
-        self._seen.append((moment, number))
-        while len(self._seen) > 2 and self._seen[0][0] < moment - WINDOW_SECONDS:
-            self._seen.popleft()
-        then, before = self._seen[0]
-        return (number - before) / (moment - then) if moment > then else 0.0
-
-
-class Progress:
-    """Shows progress in whole lines, if it changed: after a second, then less and less often, up to half a minute.
-
-    Handlers write to the same terminal from other processes. A line that is redrawn in place would mix with theirs.
-    """
-
-    def __init__(self, queue: str, show: Callable[[str], None]) -> None:
-        self._queue, self._show = queue, show
-        self._rate = Rate()
-        self._pause = LINES_AT_FIRST_SECONDS
-        self._due: float | None = None
-        self._shown = ""
-        self._told = False
-
-    def update(self, moment: float, report: PoolReport) -> None:
-        """Take note of a report at a moment in seconds, and show it when it is time."""
-        rate = self._rate.update(moment, report.total.worked)
-        if report.stops and not self._told:
-            self._told = True
-            held = many(report.total.in_flight, "message")
-            self._show(
-                f"{self._queue}: ends after those at hand, {held} in flight; Ctrl-C again ends it at once"
-            )
-        if self._due is None:
-            self._due = moment + self._pause
-        facts = progress_line(self._queue, report, 0.0)
-        if moment < self._due or facts == self._shown:
-            return
-        self._show(progress_line(self._queue, report, rate))
-        self._pause = min(2 * self._pause, LINES_LATER_SECONDS)
-        self._due, self._shown = moment + self._pause, facts
-
-
-@contextmanager
-def work_progress(queue: str, log: JsonLog | None) -> Iterator[Callable[[PoolReport], None]]:
-    """Show progress on stderr, if stderr is a terminal and no log for programs is written to it."""
-    if log is not None or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    progress = Progress(queue, note)
-    yield lambda report: progress.update(time.monotonic(), report)
-
-
-def progress_line(queue: str, report: PoolReport, rate: float) -> str:
-    """Write the progress of the workers in one line."""
-    total = report.total
-    line = (
-        f"{queue}: {many(report.processes, 'process')}, {total.worked:,} worked, {rate:,.0f}/s, "
-        f"{total.in_flight:,} in flight, {total.failed:,} failed, {total.dead_lettered:,} dead-lettered"
-    )
-    return f"{line}, {many(report.restarts, 'restart')}" if report.restarts else line
