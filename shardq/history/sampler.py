@@ -20,8 +20,7 @@ from shardq.base.closing import Closing
 from shardq.client import Client
 from shardq.client.consumer import Consumer
 from shardq.client.queue import Queue
-from shardq.client.queue_internals import live_consumers
-from shardq.core.counts import total
+from shardq.client.queue_internals import count_queue
 from shardq.core.settings import check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
@@ -284,16 +283,15 @@ class Sampler(Closing):
     def _count(self, name: str) -> None:
         known = self._known.get(name)
         try:
-            queue = self._client.queue(name)
-            counts = total([state.counts for state in queue.shard_states()])
-            consumers = live_consumers(queue)
+            state = count_queue(self._client.queue(name))
         except QueueNotFound:  # it was deleted since it was listed
             self._known.pop(name, None)
             return
-        late = round(counts.late_seconds(self._client.now()), 1)
-        now = self._timer()
+        counts, late, now = state.counts, round(state.late_seconds, 1), self._timer()
         over = 0.0 if known is None else round(now - known.at, 3)
-        sample = Sample(name, counts.ready, counts.delayed, counts.in_flight, consumers, late, over=over)
+        sample = Sample(
+            name, counts.ready, counts.delayed, counts.in_flight, state.consumers, late, over=over
+        )
         changed = known is not None and known.sample.numbers != sample.numbers
         self._known[name] = Counted(sample, now, changed)
 
