@@ -228,6 +228,14 @@ def test_histories_are_limited_to_queues_with_a_prefix(world: World, process: Pr
     sampler.close()
 
 
+@pytest.mark.parametrize("folder", ["shop/", "_shardq/shop", ""])
+def test_a_folder_that_may_have_queues_of_the_application_is_refused(process: Process, folder: str) -> None:
+    with pytest.raises(shardq.errors.InvalidSetting, match="folder"):
+        Sampler(process.client, folder=folder)
+    with pytest.raises(shardq.errors.InvalidSetting, match="folder"):
+        read_history(process.client, folder=folder)
+
+
 def test_a_sampler_in_the_background_takes_steps_until_it_is_closed(url: str) -> None:
     with shardq.connect(url) as client:
         client.create_queue("orders").producer().send(b"x")
