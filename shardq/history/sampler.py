@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from shardq.base.clock import from_datetime, microseconds, seconds
+from shardq.base.clock import from_datetime, microseconds, rest_after, seconds
 from shardq.base.closing import Closing
 from shardq.client import Client
 from shardq.client.consumer import Consumer
@@ -36,12 +36,12 @@ from shardq.history.samples import (
 )
 from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
+from shardq.metrics.queues import INTERVAL_SECONDS, SHARE_OF_TIME
 
 __all__ = ["INTERVAL_SECONDS", "Sampler"]
 
 _log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 15.0
 COARSE_SECONDS = 300
 AFTER_REPORTS_SECONDS = 2.0  # the sampler waits for reports that are on their way
 IDLE_SECONDS = 60.0  # between two samples of a store in which nothing changes, at the most
@@ -50,7 +50,6 @@ STANDBY_SECONDS = 30.0  # between two tries to become the sampler
 LEASE_SECONDS = 30.0  # after which another process takes the seat of one that did not come back for it
 _KEPT_SECONDS = 60.0  # for which the sampler keeps its seat while it counts
 GAP_SECONDS = 180.0  # the first row of a sampler covers the time since the last row, if that is no longer ago
-SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most, or begins every 10 minutes
 REPORT_TTL_SECONDS = 300.0
 _REPORTS_AT_ONCE = 1_000
 _END_SECONDS = 3.0
@@ -75,8 +74,8 @@ class Sampler(Closing):
     :class:`shardq.metrics.Metrics` or a :class:`shardq.worker.WorkerPool`. Nothing is stored in the first half of an
     interval, or while the store has no queues. Errors of the store are logged, and it tries again.
 
-    ``prefix`` limits it to some queues, whose history is read from a separate ``folder``. It sends and receives by its
-    client, so give it one without hooks, and close it before that.
+    ``prefix`` limits it to some queues, whose history is read from a separate ``folder``, such as ``_shardq/shop/``. It
+    sends and receives by its client, so give it one without hooks, and close it before that. Raises InvalidSetting.
     """
 
     def __init__(
@@ -137,7 +136,7 @@ class Sampler(Closing):
         changed = self._sample() or changed
         took = self._timer() - began
         self._pause = self._interval if changed else min(2 * self._pause, IDLE_SECONDS)
-        pause = max(self._pause, min((SHARE_OF_TIME - 1) * took, LONGEST_SECONDS))
+        pause = max(self._pause, min(rest_after(took, SHARE_OF_TIME), LONGEST_SECONDS))
         pause = self._until(pause) + AFTER_REPORTS_SECONDS
         self._seat.keep(pause)
         return pause

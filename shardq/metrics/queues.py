@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shardq.base.clock import rest_after
 from shardq.base.closing import Closing
 from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.base.texts import masked
@@ -22,7 +23,7 @@ from shardq.errors import QueueNotFound, ShardqError
 from shardq.schedules import Schedule
 from shardq.topics.names import folder_of, is_of_subscription, topic_in
 
-__all__ = ["INTERVAL_SECONDS", "QueueMetrics"]
+__all__ = ["INTERVAL_SECONDS", "SHARE_OF_TIME", "QueueMetrics"]
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 15.0
 KEPT_SECONDS = 300.0  # for which the last sample of a queue is shown while no other can be taken
-SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most
+SHARE_OF_TIME = 0.05  # that sampling takes at most
 LATE_SECONDS = 60.0  # after the moment of an occurrence: consumers check their schedules now and then
 QUICK_SECONDS = 1.0  # a request that takes longer may have been repeated
 _STATES = ("ready", "delayed", "in_flight", "processed")
@@ -138,7 +139,7 @@ class QueueMetrics(Closing):
             up = bool(names) or not self._lacks_file()
         finally:
             self._up = up
-            self.pause = max(self._interval, (SHARE_OF_TIME - 1) * self._answered)
+            self.pause = max(self._interval, rest_after(self._answered, SHARE_OF_TIME))
 
     def _ask(self, request: Callable[[], T]) -> T:
         """Return the answer of the store, and add up the time that answers take.
