@@ -34,7 +34,7 @@ Mask = Callable[[str, Any], Any]
 """Returns what is shown of a body of a queue, by the queue's name and the body."""
 
 RETRY_SECONDS = 1.0
-"""For which a request to the store is repeated: somebody waits for the page."""
+"""For which a request to the store is repeated: a person waits for the page."""
 
 THREADS = 24
 _ROUND_AT_ONCE = 4
