@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 
 import pytest
+from click.testing import CliRunner
 
 import shardq
+from shardq.cli.main import main
 from shardq.history import History, Sampler, read_history
 from shardq.history.archive import FINE, FOLDER, Archive
 from shardq.history.samples import Flow, Row, Sample, total_of
@@ -226,6 +229,40 @@ def test_histories_are_limited_to_queues_with_a_prefix(world: World, process: Pr
     mail = read_history(process.client, "mail", since=60, folder="_shardq/shop/")
     assert (shop.points[-1].ready, mail.is_empty) == (1, True)
     sampler.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list", "--json"],
+        ["stats", "**", "--since", "1h", "--json"],
+        ["stats", "**", "--json"],
+        ["doctor", "--json"],
+        ["metrics", "--once"],
+    ],
+    ids=" ".join,
+)
+def test_no_listing_shows_the_queues_of_the_history(
+    world: World, process: Process, command: list[str]
+) -> None:
+    process.client.create_queue("orders").producer().send(b"x")
+    world.go_on(process.sampler, steps=2)
+    assert process.client.queues(FOLDER) != ()
+    done = CliRunner().invoke(main, ["--url", world.url, *command])
+    assert "orders" in done.stdout
+    assert "_shardq/" not in done.stdout
+
+
+def test_no_pattern_receives_or_removes_the_rows_of_the_history(world: World, process: Process) -> None:
+    queue = process.client.create_queue("orders", max_deliveries=None)
+    queue.producer().send(b"x")
+    world.go_on(process.sampler, steps=2)
+    world.clock.advance(200 * 365 * 86_400)  # even when they are due
+    with process.client.consumer(["**"]) as consumer:
+        assert consumer.pop_many(1_000).bodies == [b"x"]
+    queue.producer().send(b"y")
+    done = CliRunner().invoke(main, ["--url", world.url, "purge", "**", "--yes", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"purged": {"orders": 1}, "failed": {}})
 
 
 @pytest.mark.parametrize("folder", ["shop/", "_shardq/shop", ""])
