@@ -300,7 +300,7 @@ class QueueState(msgspec.Struct, frozen=True):
 def count_queue(queue: Queue) -> QueueState:
     """Count the messages, the shards in use and the live consumers of a queue. Raises QueueNotFound.
 
-    The consumers are 0 exactly when :meth:`Queue.consumers` lists no live one. What they hold is read only if none is
+    The consumers are 0 exactly when :meth:`Queue.consumers` lists no live one. Their messages are read only if none is
     registered. Otherwise those are left out that have worked on one message for more than 16 seconds.
     """
     context = queue._context

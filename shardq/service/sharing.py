@@ -20,7 +20,7 @@ FRESH_SECONDS = 1.5
 
 TICK_SECONDS = 2.0
 SHARE_OF_TIME = 0.01
-"""What reads for open pages may take of it: those of a page, and the survey of all queues."""
+"""The share of the time that open pages may cost the store: reads of a page, and rounds of the survey."""
 
 MOST_LISTENERS = 200
 
