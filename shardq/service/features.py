@@ -14,6 +14,7 @@ import msgspec
 from shardq.base.texts import many, masked
 from shardq.client.queue_internals import stored_in
 from shardq.core.limits.permits import PERMITS_FOLDER
+from shardq.core.limits.queue_limits import limit_names
 from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
@@ -221,7 +222,7 @@ async def list_limits(desk: Desk, _name: str, _given: Nothing) -> LimitsView:
     async def permits() -> tuple[str, ...]:
         return await desk.client.queues(PERMITS_FOLDER)
 
-    own = {f"{name}{suffix}" for name in await desk.store.names() for suffix in (".in-flight", ".rate")}
+    own = {limit for name in await desk.store.names() for limit in limit_names(name)}
     queues = await desk.store.shared.read("permits", permits)
     semaphores = [name for queue in queues if (name := queue.removeprefix(PERMITS_FOLDER)) not in own]
     return LimitsView(
