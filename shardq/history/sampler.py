@@ -1,7 +1,7 @@
 """Taking samples: every process reports what its clients did, and one of them counts the queues and stores rows.
 
 A report is a message of a queue of shardq's own, which the sampler receives. Reports are acked when they are received:
-a crash may lose them, and none is counted twice.
+a crash, or a sampler that stood still, may lose them, and none is counted twice.
 """
 
 from __future__ import annotations
@@ -252,7 +252,8 @@ class Sampler(Closing):
             self._count(name)
             if self._timer() > kept_at + _KEPT_SECONDS / 2:
                 kept_at = self._timer()
-                self._seat.keep(_KEPT_SECONDS)
+                if not self._seat.keep(_KEPT_SECONDS):  # another process samples by now
+                    return False
         self._known = {name: self._known[name] for name in names if name in self._known}
         samples = [self._sampled(name) for name in sorted(self._stored.keys() | self._known.keys())]
         at, moment = self._now(), self._timer()

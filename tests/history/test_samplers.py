@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -81,6 +82,28 @@ def test_a_sampler_that_stood_still_does_not_sample_beside_its_successor(
     assert other.sampler.is_sampler
     process.sampler.step()
     assert not process.sampler.is_sampler
+
+
+def test_a_sampler_that_stood_still_while_it_counted_stores_no_row_beside_its_successor(
+    world: World, process: Process, orders: shardq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, count = world.process(), process.store.count
+    orders.producer().send(b"x")
+    world.go_on(process.sampler, steps=2)
+
+    def slow(*given: Any, **options: Any) -> Any:
+        world.pass_time(200)
+        other.sampler.step()
+        world.pass_time(1)
+        return count(*given, **options)
+
+    monkeypatch.setattr(process.store, "count", slow)
+    orders.producer().send(b"x")
+    world.go_on(process.sampler)
+    assert (process.sampler.is_sampler, other.sampler.is_sampler) == (False, True)
+    rows = Archive(process.client).rows(FINE, 0, world.clock.now() + 1)
+    assert len(rows) == 3
+    assert rows[-1].at == world.clock.now() - 1_000_000
 
 
 def test_the_steps_of_a_day_are_made_of_what_a_killed_sampler_has_stored(
