@@ -14,6 +14,7 @@ __all__ = [
     "is_aware",
     "microseconds",
     "read_duration",
+    "rest_after",
     "seconds",
     "to_datetime",
 ]
@@ -64,6 +65,11 @@ def is_aware(moment: object) -> TypeGuard[datetime]:
 def from_datetime(moment: datetime) -> int:
     """Convert an aware ``datetime`` to microseconds since 1970-01-01 UTC."""
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def rest_after(took: float, share: float) -> float:
+    """Return the seconds to rest after work that took some, so that it takes this share of the time at most."""
+    return took * (1 / share - 1)
 
 
 def read_duration(text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from functools import partial
 from operator import attrgetter
 from typing import Literal, Protocol, TypeVar
@@ -21,6 +22,7 @@ from shardq.client.patterns import QueuePattern
 from shardq.client.queue import MANY, Queue
 from shardq.core.browsing import browse, find_many, messages_in, slices
 from shardq.core.context.unique_keys import UniqueKeys
+from shardq.core.counts import QueueCounts, total
 from shardq.core.held import HeldSlice, Selection, SettleState, in_states
 from shardq.core.hooks import Hooks, Observer
 from shardq.core.message import Message, StoredMessage
@@ -35,15 +37,16 @@ from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
+    "QueueState",
     "at_last_delivery",
     "bodies_due",
     "chains_of",
     "consumer_of",
     "count_deliveries",
+    "count_queue",
     "found_in",
     "holders_of",
     "hooks_of",
-    "live_consumers",
     "observer_of",
     "one_by_one",
     "placed",
@@ -280,11 +283,33 @@ def observer_of(queue: Queue | QueuePattern) -> Observer | None:
     return queue._contexts.observer if isinstance(queue, QueuePattern) else queue._context.observer
 
 
-def live_consumers(queue: Queue) -> int:
-    """Count the live consumers of a queue. Unlike :meth:`Queue.consumers` it does not read what they hold."""
+class QueueState(msgspec.Struct, frozen=True):
+    """The numbers of a queue at a moment of the store's clock. See :func:`count_queue` on ``consumers``."""
+
+    at: datetime
+    counts: QueueCounts
+    shards: int
+    consumers: int
+
+    @property
+    def late_seconds(self) -> float:
+        """For how long the first ready message has been due; 0 when there is none."""
+        return self.counts.late_seconds(self.at)
+
+
+def count_queue(queue: Queue) -> QueueState:
+    """Count the messages, the shards in use and the live consumers of a queue. Raises QueueNotFound.
+
+    The consumers are 0 exactly when :meth:`Queue.consumers` lists no live one. Their messages are read only if none is
+    registered. Otherwise those are left out that have worked on one message for more than 16 seconds.
+    """
     context = queue._context
-    now = context.store.now()
-    return sum(now < seen.until for seen in context.retry(context.store.seen_consumers, context.name))
+    states, now = queue.shard_states(), context.store.now()
+    counts = total([state.counts for state in states])
+    consumers = sum(now < seen.until for seen in context.retry(context.store.seen_consumers, context.name))
+    if not consumers and counts.in_flight:
+        consumers = sum(each.alive for each in queue.consumers())
+    return QueueState(to_datetime(now), counts, len(states), consumers)
 
 
 def use(queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""Rows of samples in the store: messages of queues of shardq's own, which nobody receives.
+"""Rows of samples in the store: messages of queues of shardq's own, which no consumer receives.
 
 A log takes the rows of a period and is dropped as a whole, as the logs of events are. So the rows are bounded and
 nothing is removed row by row. There are fine logs and coarse logs.
@@ -21,7 +21,7 @@ from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.shard import INTERNAL
 from shardq.client import Client
 from shardq.client.queue_internals import bodies_due
-from shardq.errors import QueueNotFound
+from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.history.samples import TOTAL, Row, Sample
 
 __all__ = ["COARSE", "FINE", "FOLDER", "Archive", "LogKind"]
@@ -59,9 +59,14 @@ class Log(msgspec.Struct, frozen=True, order=True):
 
 
 class Archive:
-    """The logs of one store. Used by one thread at a time."""
+    """The logs of one store. Used by one thread at a time. Raises InvalidSetting."""
 
     def __init__(self, client: Client, folder: str = FOLDER) -> None:
+        if not (folder.startswith(INTERNAL) and folder.endswith("/")):  # it drops the queues there
+            raise InvalidSetting(
+                f"folder={folder!r} may have queues of the application: give one that begins with {INTERNAL!r} and "
+                "ends with '/'"
+            )
         self._client, self._folder = client, folder
         self._current: dict[str, Log] = {}
 

@@ -66,8 +66,8 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """The history of a queue, or of all together, in steps of ``step`` seconds.
 
     Messages come in as clients report their sends, and leave as clients report acks and moves. Where these reports are
-    missing or incomplete, the change of the depth says it: then ``incoming_estimated`` or ``outgoing_estimated``. When
-    both are, only the difference of the two rates is known.
+    missing or incomplete, the change of the depth says it: then ``incoming_estimated`` or ``outgoing_estimated``, but
+    never both. Where no client reports, only the difference of the two rates is known, and shown as one of them.
     """
 
     queue: str | None

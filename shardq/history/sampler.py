@@ -1,7 +1,7 @@
 """Taking samples: every process reports what its clients did, and one of them counts the queues and stores rows.
 
 A report is a message of a queue of shardq's own, which the sampler receives. Reports are acked when they are received:
-a crash may lose them, and none is counted twice.
+a crash, or a sampler that stood still, may lose them, and none is counted twice.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from contextlib import suppress
 
 import msgspec
 
-from shardq.base.clock import from_datetime, microseconds, seconds
+from shardq.base.clock import from_datetime, microseconds, rest_after, seconds
 from shardq.base.closing import Closing
 from shardq.client import Client
 from shardq.client.consumer import Consumer
 from shardq.client.queue import Queue
-from shardq.client.queue_internals import live_consumers
-from shardq.core.counts import total
+from shardq.client.queue_internals import count_queue
 from shardq.core.settings import check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
@@ -37,12 +36,12 @@ from shardq.history.samples import (
 )
 from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
+from shardq.metrics.queues import INTERVAL_SECONDS, SHARE_OF_TIME
 
 __all__ = ["INTERVAL_SECONDS", "Sampler"]
 
 _log = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 15.0
 COARSE_SECONDS = 300
 AFTER_REPORTS_SECONDS = 2.0  # the sampler waits for reports that are on their way
 IDLE_SECONDS = 60.0  # between two samples of a store in which nothing changes, at the most
@@ -51,7 +50,6 @@ STANDBY_SECONDS = 30.0  # between two tries to become the sampler
 LEASE_SECONDS = 30.0  # after which another process takes the seat of one that did not come back for it
 _KEPT_SECONDS = 60.0  # for which the sampler keeps its seat while it counts
 GAP_SECONDS = 180.0  # the first row of a sampler covers the time since the last row, if that is no longer ago
-SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most, or begins every 10 minutes
 REPORT_TTL_SECONDS = 300.0
 _REPORTS_AT_ONCE = 1_000
 _END_SECONDS = 3.0
@@ -76,8 +74,8 @@ class Sampler(Closing):
     :class:`shardq.metrics.Metrics` or a :class:`shardq.worker.WorkerPool`. Nothing is stored in the first half of an
     interval, or while the store has no queues. Errors of the store are logged, and it tries again.
 
-    ``prefix`` limits it to some queues, whose history is read from a separate ``folder``. It sends and receives by its
-    client, so give it one without hooks, and close it before that.
+    ``prefix`` limits it to some queues, whose history is read from a separate ``folder``, such as ``_shardq/shop/``. It
+    sends and receives by its client, so give it one without hooks, and close it before that. Raises InvalidSetting.
     """
 
     def __init__(
@@ -138,7 +136,7 @@ class Sampler(Closing):
         changed = self._sample() or changed
         took = self._timer() - began
         self._pause = self._interval if changed else min(2 * self._pause, IDLE_SECONDS)
-        pause = max(self._pause, min((SHARE_OF_TIME - 1) * took, LONGEST_SECONDS))
+        pause = max(self._pause, min(rest_after(took, SHARE_OF_TIME), LONGEST_SECONDS))
         pause = self._until(pause) + AFTER_REPORTS_SECONDS
         self._seat.keep(pause)
         return pause
@@ -254,7 +252,8 @@ class Sampler(Closing):
             self._count(name)
             if self._timer() > kept_at + _KEPT_SECONDS / 2:
                 kept_at = self._timer()
-                self._seat.keep(_KEPT_SECONDS)
+                if not self._seat.keep(_KEPT_SECONDS):  # another process samples by now
+                    return False
         self._known = {name: self._known[name] for name in names if name in self._known}
         samples = [self._sampled(name) for name in sorted(self._stored.keys() | self._known.keys())]
         at, moment = self._now(), self._timer()
@@ -284,16 +283,15 @@ class Sampler(Closing):
     def _count(self, name: str) -> None:
         known = self._known.get(name)
         try:
-            queue = self._client.queue(name)
-            counts = total([state.counts for state in queue.shard_states()])
-            consumers = live_consumers(queue)
+            state = count_queue(self._client.queue(name))
         except QueueNotFound:  # it was deleted since it was listed
             self._known.pop(name, None)
             return
-        late = round(counts.late_seconds(self._client.now()), 1)
-        now = self._timer()
+        counts, late, now = state.counts, round(state.late_seconds, 1), self._timer()
         over = 0.0 if known is None else round(now - known.at, 3)
-        sample = Sample(name, counts.ready, counts.delayed, counts.in_flight, consumers, late, over=over)
+        sample = Sample(
+            name, counts.ready, counts.delayed, counts.in_flight, state.consumers, late, over=over
+        )
         changed = known is not None and known.sample.numbers != sample.numbers
         self._known[name] = Counted(sample, now, changed)
 

@@ -139,7 +139,7 @@ def joined(samples: Iterable[Mapping[str, Flow]]) -> dict[str, Flow]:
 
 
 def total_of(samples: Iterable[Sample]) -> Sample:
-    """Return the sample of all queues together, but for those of dead letters: they wait for nobody."""
+    """Return the sample of all queues together, but for those of dead letters: no consumer waits for them."""
     total = Sample(TOTAL)
     for each in samples:
         if not each.queue.endswith(DEAD_LETTER_SUFFIX):

@@ -34,7 +34,7 @@ class Seat:
         return self._held is not None
 
     def take(self) -> bool:
-        """Take the seat if nobody has it."""
+        """Take the seat if no process has it. Returns whether this one has it."""
         if self._consumer is None:
             self._consumer = self._client.create_queue(
                 self._name,
@@ -66,7 +66,7 @@ class Seat:
         return not seen
 
     def keep(self, seconds: float) -> bool:
-        """Keep the seat for so long, 10 minutes at most, and for a lease; False when another process may have it."""
+        """Keep the seat for these seconds, 10 minutes at most, and a lease; False when another process may have it."""
         if self._held is not None:
             try:
                 self._held.extend(min(seconds, LONGEST_SECONDS) + self._lease)

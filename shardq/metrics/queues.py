@@ -12,18 +12,18 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shardq.base.clock import rest_after
 from shardq.base.closing import Closing
 from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.base.texts import masked
 from shardq.client import Client
-from shardq.client.queue_internals import live_consumers
-from shardq.core.counts import QueueCounts, total
+from shardq.client.queue_internals import QueueState, count_queue
 from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.schedules import Schedule
 from shardq.topics.names import folder_of, is_of_subscription, topic_in
 
-__all__ = ["INTERVAL_SECONDS", "QueueMetrics"]
+__all__ = ["INTERVAL_SECONDS", "SHARE_OF_TIME", "QueueMetrics"]
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 15.0
 KEPT_SECONDS = 300.0  # for which the last sample of a queue is shown while no other can be taken
-SHARE_OF_TIME = 20  # sampling takes one part in so many of the time at most
+SHARE_OF_TIME = 0.05  # that sampling takes at most
 LATE_SECONDS = 60.0  # after the moment of an occurrence: consumers check their schedules now and then
 QUICK_SECONDS = 1.0  # a request that takes longer may have been repeated
 _STATES = ("ready", "delayed", "in_flight", "processed")
@@ -41,11 +41,13 @@ class Sample(msgspec.Struct, frozen=True):
     """A queue at a moment of ``time.monotonic()``."""
 
     at: float
-    counts: QueueCounts
-    late: float
-    age: float
-    shards: int
-    consumers: int
+    state: QueueState
+
+    @property
+    def age(self) -> float:
+        """Seconds since the oldest message that is not processed was sent."""
+        oldest = self.state.counts.oldest
+        return 0.0 if oldest is None else max(0.0, (self.state.at - oldest).total_seconds())
 
 
 class Schedules(msgspec.Struct, frozen=True):
@@ -60,15 +62,15 @@ _OF_QUEUES: Sequence[tuple[str, str, Callable[[Sample], float]]] = (
     (
         "queue_late_seconds",
         "For how long the first message that is due has been due.",
-        lambda each: each.late,
+        lambda each: each.state.late_seconds,
     ),
     (
         "queue_oldest_message_age_seconds",
         "How long ago the oldest message that is not processed was sent.",
         lambda each: each.age,
     ),
-    ("consumers", "Live consumers.", lambda each: each.consumers),
-    ("shards_in_use", "Shards that have messages.", lambda each: each.shards),
+    ("consumers", "Live consumers.", lambda each: each.state.consumers),
+    ("shards_in_use", "Shards that have messages.", lambda each: each.state.shards),
 )
 _OF_SCHEDULES: Sequence[tuple[str, str, Callable[[Schedules], float]]] = (
     ("schedules", "Schedules.", lambda each: each.number),
@@ -137,7 +139,7 @@ class QueueMetrics(Closing):
             up = bool(names) or not self._lacks_file()
         finally:
             self._up = up
-            self.pause = max(self._interval, (SHARE_OF_TIME - 1) * self._answered)
+            self.pause = max(self._interval, rest_after(self._answered, SHARE_OF_TIME))
 
     def _ask(self, request: Callable[[], T]) -> T:
         """Return the answer of the store, and add up the time that answers take.
@@ -167,7 +169,7 @@ class QueueMetrics(Closing):
             "store_up", "1 when the last sampling reached a store that exists.", (), {(): float(self._up)}
         )
         yield gauge("queue_messages", "Messages by state.", ("queue", "state"), {
-            (name, state): getattr(each.counts, state) for name, each in samples.items() for state in _STATES
+            (name, state): getattr(each.state.counts, state) for name, each in samples.items() for state in _STATES
         })  # fmt: skip
         for metric, text, value in _OF_QUEUES:
             yield gauge(metric, text, ("queue",), {(name,): value(each) for name, each in samples.items()})
@@ -178,14 +180,18 @@ class QueueMetrics(Closing):
             "topic_lag_seconds",
             "For how long the first published message that is not relayed has waited.",
             ("topic",),
-            {(topic,): each.late for name, each in samples.items() if (topic := topic_in(name)) is not None},
+            {
+                (topic,): each.state.late_seconds
+                for name, each in samples.items()
+                if (topic := topic_in(name)) is not None
+            },
         )
         yield gauge(
             "subscription_lag_messages",
             "Messages of a subscription that are not acked yet.",
             ("topic", "subscription"),
             {
-                tuple(name.split("/")[2:4]): each.counts.backlog
+                tuple(name.split("/")[2:4]): each.state.counts.backlog
                 for name, each in samples.items()
                 if _is_main(name)
             },
@@ -212,16 +218,11 @@ class QueueMetrics(Closing):
 
     def _sample(self, name: str) -> None:
         try:
-            queue = self._client.queue(name)
-            states, now = queue.shard_states(), self._client.now()
-            counts = total([state.counts for state in states])
-            consumers = live_consumers(queue)
+            state = count_queue(self._client.queue(name))
         except QueueNotFound:  # it was deleted since it was listed
             self._samples.pop(name, None)
             return
-        age = 0.0 if counts.oldest is None else max(0.0, (now - counts.oldest).total_seconds())
-        late = counts.late_seconds(now)
-        self._samples[name] = Sample(self._timer(), counts, late, age, len(states), consumers)
+        self._samples[name] = Sample(self._timer(), state)
 
     def _read_schedules(self) -> None:
         found: dict[str, Schedules] = {}

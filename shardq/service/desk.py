@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 import shardq.aio
+from shardq.base.clock import rest_after
 from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.core.settings import QueueSettings
@@ -19,7 +20,7 @@ from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.history.sampler import INTERVAL_SECONDS
 from shardq.service.access import Grant, Role
-from shardq.service.sharing import SharedReads, Ticks
+from shardq.service.sharing import SHARE_OF_TIME, SharedReads, Ticks
 from shardq.service.views import QueueRow
 
 __all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
@@ -33,12 +34,11 @@ Mask = Callable[[str, Any], Any]
 """Returns what is shown of a body of a queue, by the queue's name and the body."""
 
 RETRY_SECONDS = 1.0
-"""For which a request to the store is repeated: somebody waits for the page."""
+"""For which a request to the store is repeated: a person waits for the page."""
 
 THREADS = 24
 _ROUND_AT_ONCE = 4
 _ROUND_PAUSE = 1.5
-_REST = 99  # times as long as a round took
 _LONGEST_REST = 300.0
 _REST_AFTER_FAILURE = 15.0  # a round without a store takes long and costs it nothing
 _SHORTEST_REST = 0.05
@@ -176,10 +176,15 @@ class Survey:
             done = await self._count_all()
             self._counted.set()
             took = loop.time() - begun
-            rest = min(max(_ROUND_PAUSE, _REST * took), _LONGEST_REST) if done else _REST_AFTER_FAILURE
-            await asyncio.sleep(max(took, _SHORTEST_REST))
+            rest = (
+                min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME)), _LONGEST_REST)
+                if done
+                else _REST_AFTER_FAILURE
+            )
+            shortest = max(took, _SHORTEST_REST)
+            await asyncio.sleep(shortest)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurried.wait(), max(0.0, rest - took))
+                await asyncio.wait_for(self._hurried.wait(), max(0.0, rest - shortest))
 
     async def _count_all(self) -> bool:
         """Count all queues. Returns False if the store answered for none of them."""

@@ -13,6 +13,8 @@ import msgspec
 
 from shardq.base.texts import many, masked
 from shardq.client.queue_internals import stored_in
+from shardq.core.limits.permits import PERMITS_FOLDER
+from shardq.core.limits.queue_limits import limit_names
 from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
@@ -54,7 +56,6 @@ __all__ = [
     "trigger_schedule",
 ]
 
-PERMITS = "_shardq/permits/"
 _MOST_QUEUES = 200
 _MOST_SCANNED = 5_000
 _PAGE = 100
@@ -219,11 +220,11 @@ async def list_limits(desk: Desk, _name: str, _given: Nothing) -> LimitsView:
     limits = [limit for each in await gathered(_limits_of(desk, name) for name in names) for limit in each]
 
     async def permits() -> tuple[str, ...]:
-        return await desk.client.queues(PERMITS)
+        return await desk.client.queues(PERMITS_FOLDER)
 
-    own = {f"{name}{suffix}" for name in await desk.store.names() for suffix in (".in-flight", ".rate")}
+    own = {limit for name in await desk.store.names() for limit in limit_names(name)}
     queues = await desk.store.shared.read("permits", permits)
-    semaphores = [name for queue in queues if (name := queue.removeprefix(PERMITS)) not in own]
+    semaphores = [name for queue in queues if (name := queue.removeprefix(PERMITS_FOLDER)) not in own]
     return LimitsView(
         limits=[*limits, *await gathered(_semaphore(desk, name) for name in desk.seen(semaphores))]
     )

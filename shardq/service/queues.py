@@ -268,7 +268,7 @@ def _level(weight: float, largest: float) -> int:
 
 
 async def list_consumers(desk: Desk, name: str, _given: Nothing) -> ConsumersView:
-    """Return who consumes a queue, and what each of them holds."""
+    """Return the consumers of a queue, and what each of them holds."""
     found = await desk.store.shared.read(("consumers", name), partial(_consumers_of, desk, name))
     return ConsumersView(consumers=[_consumer(name, each) for each in found], queues=1, total=1)
 

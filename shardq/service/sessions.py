@@ -69,7 +69,7 @@ class Sessions:
         self._cookie = f"shardq_session_{self._sign('name', '')[:8]}"
 
     def identify(self, request: Request) -> Identity:
-        """Return who makes a request, and count it for the rate of the key. Raises Refused."""
+        """Return the identity of a request, and count it for the rate of the key. Raises Refused."""
         found: Identity | None = request.scope.get(_IDENTITY)
         if found is None:
             try:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-__all__ = ["FRESH_SECONDS", "SharedReads", "Ticks"]
+__all__ = ["FRESH_SECONDS", "SHARE_OF_TIME", "SharedReads", "Ticks"]
 
 T = TypeVar("T")
 
@@ -20,6 +20,8 @@ FRESH_SECONDS = 1.5
 
 TICK_SECONDS = 2.0
 SHARE_OF_TIME = 0.01
+"""The share of the time that open pages may cost the store: reads of a page, and rounds of the survey."""
+
 MOST_LISTENERS = 200
 
 

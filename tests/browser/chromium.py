@@ -12,6 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, expect, sync_playwright
 
 __all__ = [
+    "HEIGHT",
     "NARROW",
     "WIDE",
     "chromium",

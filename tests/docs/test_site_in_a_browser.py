@@ -6,7 +6,6 @@ import functools
 import http.server
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser, Page
 
+from tests.browser.chromium import HEIGHT, NARROW, WIDE
+from tests.browser.conftest import browser
 from tests.docs.pages import DOCS, ROOT, name
 from tools.docs.links import broken_links
 
+__all__ = ["browser"]
+
 pytest.importorskip("mkdocs", reason="the site is built by the tools of `make site`")
-pytest.importorskip("playwright", reason="the site is checked by the tools of `make site`")
 
-from playwright.sync_api import Browser, Page, sync_playwright
-
-CHROMIUM = os.environ.get("SHARDQ_TEST_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-PHONE, DESK = 375, 1280
 LEFT = "net::ERR_ABORTED"  # a request that was under way when the test left the page
 
 FAULTS = """() => {
@@ -117,19 +116,6 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, without a window."""
-    if CHROMIUM is None:
-        pytest.skip(
-            "there is no Chromium: install Debian's package chromium, or name it in SHARDQ_TEST_CHROMIUM"
-        )
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def tab(browser: Browser) -> Page:
     """A tab that all pages are opened in, one after the other."""
     return browser.new_page()
@@ -147,7 +133,7 @@ def window(tab: Page) -> Iterator[Page]:
     }
     for event, listener in listeners.items():
         tab.on(event, listener)
-    tab.set_viewport_size({"width": PHONE, "height": 800})
+    tab.set_viewport_size({"width": NARROW, "height": HEIGHT})
     yield tab
     tab.goto("about:blank")
     for event, listener in listeners.items():
@@ -165,7 +151,7 @@ def test_a_page_fits_a_phone_and_a_desk_and_loads_its_images(page: Path, window:
     window.route("**/search_index.json", lambda asked: asked.fulfill(json=NO_INDEX))  # the next test has it
     window.goto(f"{address}/{built_path(page)}")
     assert window.evaluate(FAULTS) == []
-    window.set_viewport_size({"width": DESK, "height": 800})
+    window.set_viewport_size({"width": WIDE, "height": HEIGHT})
     assert window.evaluate(FAULTS) == []
 
 

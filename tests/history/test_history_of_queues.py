@@ -48,49 +48,50 @@ def test_all_queues_together_are_without_dead_letters(world: World, process: Pro
     assert world.history("mail.dead", since=60).points[-1].ready == 5
 
 
-def test_where_only_consumers_report_what_comes_in_is_estimated(
-    world: World, process: Process, orders: shardq.Queue
-) -> None:
-    process.sampler.step()
-    with shardq.connect(world.url, clock=world.clock) as other, orders.consumer() as consumer:
-        producer = other.queue("orders").producer()
-        for _ in range(20):
-            producer.send_many([b"x"] * 30)
-            consumer.receive(15).ack()
-            world.go_on(process.sampler)
-    history = world.history(since=300, points=5)
-    assert (history.incoming_estimated, history.outgoing_estimated) == (True, False)
-    assert (history.points[2].incoming, history.points[2].outgoing) == (2.0, 1.0)
-
-
-def test_where_only_senders_report_what_goes_out_is_estimated(
-    world: World, process: Process, orders: shardq.Queue
-) -> None:
-    process.sampler.step()
-    with shardq.connect(world.url, clock=world.clock) as other, orders.producer() as producer:
-        consumer = other.queue("orders").consumer()
-        for _ in range(20):
-            producer.send_many([b"x"] * 30)
-            consumer.receive(15).ack()
-            world.go_on(process.sampler)
-    history = world.history(since=300, points=5)
-    assert (history.incoming_estimated, history.outgoing_estimated) == (False, True)
-    assert (history.points[2].incoming, history.points[2].outgoing) == (2.0, 1.0)
-
-
-def test_where_nobody_reports_the_difference_of_the_rates_is_known(
-    world: World, process: Process, orders: shardq.Queue
+@pytest.mark.parametrize(
+    ("senders", "consumers", "estimated", "rates"),
+    [
+        (False, True, (True, False), (2.0, 1.0)),
+        (True, False, (False, True), (2.0, 1.0)),
+        (False, False, (True, False), (1.0, 0.0)),  # only the difference is known
+    ],
+    ids=["consumers report", "senders report", "no client reports"],
+)
+def test_the_rate_of_clients_that_do_not_report_is_estimated_from_the_depth(
+    world: World,
+    process: Process,
+    orders: shardq.Queue,
+    senders: bool,
+    consumers: bool,
+    estimated: tuple[bool, bool],
+    rates: tuple[float, float],
 ) -> None:
     process.sampler.step()
     with shardq.connect(world.url, clock=world.clock) as other:
-        producer, consumer = other.queue("orders").producer(), other.queue("orders").consumer()
+        silent = other.queue("orders")
+        producer = (orders if senders else silent).producer()
+        consumer = (orders if consumers else silent).consumer()
         for _ in range(20):
             producer.send_many([b"x"] * 30)
             consumer.receive(15).ack()
             world.go_on(process.sampler)
     history = world.history(since=300, points=5)
-    assert history.incoming_estimated
-    assert (history.points[2].incoming, history.points[2].outgoing) == (1.0, 0.0)
+    assert (history.incoming_estimated, history.outgoing_estimated) == estimated
+    assert (history.points[2].incoming, history.points[2].outgoing) == rates
+
+
+def test_a_consumer_that_keeps_a_message_for_minutes_counts_as_live(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    orders.producer().send(b"x")
+    with orders.consumer(visibility_timeout=60, keep_leases=False) as consumer:
+        (message,) = consumer.receive(1)
+        for _ in range(10):
+            world.go_on(process.sampler)
+            message.extend(60)
+            assert [each.alive for each in orders.consumers()] == [True]
+        assert world.history(since=60).points[-1].consumers == 1
+        message.ack()
 
 
 def test_time_in_which_nobody_sampled_is_unknown(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import shardq
+from shardq.cli.main import main
 from shardq.history import History, Sampler, read_history
 from shardq.history.archive import FINE, FOLDER, Archive
 from shardq.history.samples import Flow, Row, Sample, total_of
@@ -78,6 +82,28 @@ def test_a_sampler_that_stood_still_does_not_sample_beside_its_successor(
     assert other.sampler.is_sampler
     process.sampler.step()
     assert not process.sampler.is_sampler
+
+
+def test_a_sampler_that_stood_still_while_it_counted_stores_no_row_beside_its_successor(
+    world: World, process: Process, orders: shardq.Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, count = world.process(), process.store.count
+    orders.producer().send(b"x")
+    world.go_on(process.sampler, steps=2)
+
+    def slow(*given: Any, **options: Any) -> Any:
+        world.pass_time(200)
+        other.sampler.step()
+        world.pass_time(1)
+        return count(*given, **options)
+
+    monkeypatch.setattr(process.store, "count", slow)
+    orders.producer().send(b"x")
+    world.go_on(process.sampler)
+    assert (process.sampler.is_sampler, other.sampler.is_sampler) == (False, True)
+    rows = Archive(process.client).rows(FINE, 0, world.clock.now() + 1)
+    assert len(rows) == 3
+    assert rows[-1].at == world.clock.now() - 1_000_000
 
 
 def test_the_steps_of_a_day_are_made_of_what_a_killed_sampler_has_stored(
@@ -226,6 +252,48 @@ def test_histories_are_limited_to_queues_with_a_prefix(world: World, process: Pr
     mail = read_history(process.client, "mail", since=60, folder="_shardq/shop/")
     assert (shop.points[-1].ready, mail.is_empty) == (1, True)
     sampler.close()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list", "--json"],
+        ["stats", "**", "--since", "1h", "--json"],
+        ["stats", "**", "--json"],
+        ["doctor", "--json"],
+        ["metrics", "--once"],
+    ],
+    ids=" ".join,
+)
+def test_no_listing_shows_the_queues_of_the_history(
+    world: World, process: Process, command: list[str]
+) -> None:
+    process.client.create_queue("orders").producer().send(b"x")
+    world.go_on(process.sampler, steps=2)
+    assert process.client.queues(FOLDER) != ()
+    done = CliRunner().invoke(main, ["--url", world.url, *command])
+    assert "orders" in done.stdout
+    assert "_shardq/" not in done.stdout
+
+
+def test_no_pattern_receives_or_removes_the_rows_of_the_history(world: World, process: Process) -> None:
+    queue = process.client.create_queue("orders", max_deliveries=None)
+    queue.producer().send(b"x")
+    world.go_on(process.sampler, steps=2)
+    world.clock.advance(200 * 365 * 86_400)  # even when they are due
+    with process.client.consumer(["**"]) as consumer:
+        assert consumer.pop_many(1_000).bodies == [b"x"]
+    queue.producer().send(b"y")
+    done = CliRunner().invoke(main, ["--url", world.url, "purge", "**", "--yes", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)) == (0, {"purged": {"orders": 1}, "failed": {}})
+
+
+@pytest.mark.parametrize("folder", ["shop/", "_shardq/shop", ""])
+def test_a_folder_that_may_have_queues_of_the_application_is_refused(process: Process, folder: str) -> None:
+    with pytest.raises(shardq.errors.InvalidSetting, match="folder"):
+        Sampler(process.client, folder=folder)
+    with pytest.raises(shardq.errors.InvalidSetting, match="folder"):
+        read_history(process.client, folder=folder)
 
 
 def test_a_sampler_in_the_background_takes_steps_until_it_is_closed(url: str) -> None:

@@ -31,7 +31,7 @@ _AGGREGATES: Mapping[str, Callable[[Iterable[float]], float]] = {"sum": sum, "ma
 
 
 def scrape(*registries: CollectorRegistry) -> Scrape:
-    """What is on the pages, as Prometheus reads them, with the labels that it adds."""
+    """Return the samples of the pages, as Prometheus reads them, with the labels that it adds."""
     found: dict[str, Vector] = {}
     for registry in registries:
         for family in text_string_to_metric_families(generate_latest(registry).decode()):
@@ -42,12 +42,12 @@ def scrape(*registries: CollectorRegistry) -> Scrape:
 
 
 def parsed(query: str) -> Any:
-    """The query as a tree. Raises ValueError where it is none. Grafana's variables have the values of "All"."""
+    """Return the query as a tree. Raises ValueError where it is none. Grafana's variables have the values of "All"."""
     return promql.parse(query.replace(INTERVAL, "5m").replace("$queue", ".*"))
 
 
 def selectors(tree: Any) -> list[Any]:
-    """All selectors of a query."""
+    """Return all selectors of a query."""
     match tree:
         case promql.VectorSelector():
             return [tree]
@@ -63,7 +63,7 @@ def selectors(tree: Any) -> list[Any]:
 
 
 def evaluate(query: str, *scrapes: Scrape) -> Vector:
-    """The answer to a query, by labels. Rates are those from the first scrape to the last, a second later."""
+    """Return the answer to a query, by labels. Rates are those from the first scrape to the last, a second later."""
     answer = _value(parsed(query), scrapes)
     return {frozenset(): answer} if isinstance(answer, float) else answer
 

@@ -30,7 +30,7 @@ AT_WORK = PoolState(2, 0, 0, stopping=False)
 
 
 def asked(port: int, path: str) -> tuple[int, str]:
-    """The status and the text of a page."""
+    """Return the status and the text of a page."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as page:
             return page.status, page.read().decode()

@@ -26,7 +26,7 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def scraped(port: int) -> dict[tuple[str, ...], float]:
-    """The values of a page, by name and values of labels."""
+    """Return the values of a page, by name and values of labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
         text = page.read().decode()
     return {

@@ -256,7 +256,7 @@ def test_every_alert_has_what_to_do_and_how_bad_it_is() -> None:
 
 
 def keda(number: int, *scrapes: Scrape) -> float:
-    """What KEDA scales by: it needs one number."""
+    """Return the number that KEDA scales by."""
     (value,) = evaluate(RECIPES[number]["metadata"]["query"], *scrapes).values()
     return value
 

@@ -116,7 +116,7 @@ def _wait_until(come: Callable[[], bool]) -> None:
 
 
 def _servers(process: int) -> list[psutil.Process]:
-    """The processes that answer, without what multiprocessing needs beside."""
+    """Return the processes that answer, without what multiprocessing needs beside."""
     found = []
     for each in psutil.Process(process).children():
         with suppress(psutil.Error):  # it was killed

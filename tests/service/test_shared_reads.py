@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
+import selectors
 import weakref
+from collections.abc import Collection, Coroutine
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,14 +17,39 @@ from shardq.service import Service, ServiceOptions
 from shardq.service.desk import StoreReads
 from shardq.service.sharing import SharedReads, Ticks
 from shardq.service.views import QueueRow
+from shardq.testing import ManualTimer
 
 
-class Clock:
+class Selector(selectors.DefaultSelector):
+    """Waits for nothing: the time passes at once."""
+
+    def __init__(self, timer: ManualTimer) -> None:
+        super().__init__()
+        self._timer = timer
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        ready = super().select(0)
+        if not ready:
+            self._timer.advance(timeout)
+        return ready
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes as fast as its tasks allow."""
+
     def __init__(self) -> None:
-        self.now = 0.0
+        self._timer = ManualTimer()
+        super().__init__(Selector(self._timer))
 
-    def __call__(self) -> float:
-        return self.now
+    def time(self) -> float:
+        return self._timer()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(main)
 
 
 class Source:
@@ -42,7 +69,7 @@ class Source:
 
 def test_all_who_ask_at_the_same_time_wait_for_one_read() -> None:
     async def main() -> None:
-        source, shared = Source(), SharedReads(1.5, Clock())
+        source, shared = Source(), SharedReads(1.5, ManualTimer())
         waiting = [asyncio.ensure_future(shared.read("key", source.read)) for _ in range(50)]
         await asyncio.sleep(0)
         source.may.set()
@@ -53,11 +80,11 @@ def test_all_who_ask_at_the_same_time_wait_for_one_read() -> None:
 
 def test_a_read_is_made_again_when_it_is_old_or_was_dropped() -> None:
     async def main() -> None:
-        source, clock = Source(), Clock()
+        source, clock = Source(), ManualTimer()
         source.may.set()
         shared = SharedReads(1.5, clock)
         assert [await shared.read("key", source.read) for _ in range(2)] == [1, 1]
-        clock.now = 1.6
+        clock.advance(1.6)
         assert await shared.read("key", source.read) == 2
         shared.forget()
         assert await shared.read("key", source.read) == 3
@@ -68,7 +95,7 @@ def test_a_read_is_made_again_when_it_is_old_or_was_dropped() -> None:
 
 def test_a_viewer_that_leaves_ends_no_read_of_others() -> None:
     async def main() -> None:
-        source, shared = Source(), SharedReads(1.5, Clock())
+        source, shared = Source(), SharedReads(1.5, ManualTimer())
         first, second = (asyncio.ensure_future(shared.read("key", source.read)) for _ in range(2))
         await asyncio.sleep(0)
         first.cancel()
@@ -85,7 +112,7 @@ def test_answers_are_not_kept_for_longer_than_they_are_fresh() -> None:
         pass
 
     async def main() -> None:
-        clock = Clock()
+        clock = ManualTimer()
         shared, answers = SharedReads(1.5, clock), weakref.WeakSet[Answer]()
 
         async def read() -> Answer:
@@ -96,7 +123,7 @@ def test_answers_are_not_kept_for_longer_than_they_are_fresh() -> None:
         for key in range(100):
             await shared.read(key, read)
         assert len(answers) == 100
-        clock.now = 1.6
+        clock.advance(1.6)
         await shared.read("other", read)
         await asyncio.sleep(0)  # so that nothing is held by a task that has ended
         gc.collect()
@@ -138,17 +165,66 @@ def test_an_action_has_the_queues_counted_again_at_once(url) -> None:
     async def main() -> None:
         store = _Counted(url)
         store.busy = False
-        seen = []
+        seen, began = [], asyncio.get_running_loop().time()
         for _ in range(20):
             rows = await store.survey.rows(("a",), 60)
             seen.append(rows["a"].ready)
             store.forget()
         assert seen == sorted(set(seen))
+        assert asyncio.get_running_loop().time() - began < 2  # the rests would take 30 seconds
         await store.close()
 
-    began = time.monotonic()
-    asyncio.run(main())
-    assert time.monotonic() - began < 20  # the rests would take 30 seconds
+    run(main())
+
+
+class _Slow(_Counted):
+    """A store whose rounds take some time; it may be unreachable."""
+
+    def __init__(self, url: str, took: float, *, busy: bool = False, fails: bool = False) -> None:
+        super().__init__(url)
+        self.took, self.busy, self.fails, self.began = took, busy, fails, list[float]()
+
+    async def names(self) -> tuple[str, ...]:
+        self.began.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.took)
+        if self.fails:
+            raise StoreUnavailable("away")
+        return await super().names()
+
+    async def between(self, rounds: int) -> Collection[float]:
+        """Return the seconds from each round to the next, while a page is open."""
+        while len(self.began) <= rounds:
+            await self.survey.rows(("a",), 0)
+            await asyncio.sleep(self.took / 4)
+            if self.busy:
+                self.survey.hurry()
+        return [after - before for before, after in pairwise(self.began)]
+
+
+@pytest.mark.parametrize(
+    ("took", "between", "by_actions"),
+    [(0.001, 1.501, 0.051), (0.1, 10, 0.2), (1, 100, 2), (10, 310, 20)],
+    ids=["many a minute", "a hundredth", "still a hundredth", "at most five minutes"],
+)
+def test_counting_all_queues_takes_a_hundredth_of_the_time_and_half_of_it_while_actions_hurry_it(
+    url, took: float, between: float, by_actions: float
+) -> None:
+    async def main() -> None:
+        for busy, expected in ((False, between), (True, by_actions)):
+            store = _Slow(url, took, busy=busy)
+            assert await store.between(4) == pytest.approx([expected] * 4, rel=0.02)
+            await store.close()
+
+    run(main())
+
+
+def test_an_unreachable_store_is_counted_again_after_15_seconds(url) -> None:
+    async def main() -> None:
+        store = _Slow(url, 10, fails=True)
+        assert await store.between(3) == pytest.approx([10 + 15] * 3)
+        await store.close()
+
+    run(main())
 
 
 def test_a_queue_that_is_new_is_counted_without_the_others(url) -> None:
@@ -180,7 +256,7 @@ def test_the_error_of_a_queue_that_cannot_be_counted_is_shown_without_passwords(
 
 def test_an_error_is_shared_and_the_next_read_may_succeed() -> None:
     async def main() -> None:
-        source, clock = Source(), Clock()
+        source, clock = Source(), ManualTimer()
         source.may.set()
         source.error = StoreUnavailable("away")
         shared = SharedReads(1.5, clock)
@@ -188,7 +264,8 @@ def test_an_error_is_shared_and_the_next_read_may_succeed() -> None:
             with pytest.raises(StoreUnavailable):
                 await shared.read("key", source.read)
         assert source.reads == 1
-        source.error, clock.now = None, 2.0
+        source.error = None
+        clock.advance(2)
         assert await shared.read("key", source.read) == 2
 
     asyncio.run(main())

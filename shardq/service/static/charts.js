@@ -78,8 +78,8 @@ async function readHistory(force) {
   section.hidden = false;
   const isEmpty = history.points.every((point) => point.ready === null);
   const said = section.querySelector("[data-note]");
-  const sides = [[history.incoming_estimated, "in"], [history.outgoing_estimated, "out"]].filter(([estimated]) => estimated).map(([, side]) => side);
-  const text = isEmpty ? section.dataset.empty : sides.length ? `“${sides.join("” and “")}” ${sides.length > 1 ? "are" : "is"} estimated from the number of messages: not all clients report.` : "";
+  const side = history.incoming_estimated ? "in" : history.outgoing_estimated ? "out" : null;
+  const text = isEmpty ? section.dataset.empty : side ? `“${side}” is estimated from the number of messages: not all clients report.` : "";
   if (said.textContent !== text) said.textContent = text;
   section.querySelector(".charts").hidden = isEmpty;
   if (!isEmpty) section.querySelectorAll("[data-chart]").forEach((place) => draw(place, history));
