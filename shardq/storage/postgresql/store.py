@@ -51,7 +51,7 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.signals.signals import Signals
+from shardq.storage.signals import Signals
 from shardq.storage.store import Capabilities
 from shardq.storage.writing import after_a_write
 
