@@ -13,7 +13,7 @@ import pytest
 import shardq
 from shardq.storage.opening import open_store
 from shardq.testing import Call, FaultPlan, FaultyStore, ManualClock
-from shardq.testing.conformance.together import run_together
+from shardq.testing.conformance.contract import run_together
 
 THREADS, EACH = 8, 9
 SETTLING = frozenset({"acknowledge", "release", "forward", "settle"})

@@ -1,14 +1,22 @@
-"""Contract: an ack finishes the messages that are still held, and reports the others."""
+"""Contracts: an ack finishes the messages that are still held, and reports the others.
+
+Ack, extend and release act only while the claim is still the caller's.
+"""
 
 # ruff: noqa: D102 -- the name of a test is its sentence
+
 from __future__ import annotations
+
+import os
+
+import pytest
 
 from shardq.storage.requests import Fenced, ShardCounts, Span
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
 from shardq.testing.messages import of_bundle, of_bundles, of_spans
 
-__all__ = ["AckContract"]
+__all__ = ["AckContract", "FencingContract"]
 
 
 class AckContract(Contract):
@@ -146,3 +154,162 @@ class AckContract(Contract):
         bench.ack(*taken.spans)
         bench.ack(*bench.claim().spans)
         assert bench.other.count(bench.shard) == ShardCounts()
+
+
+class FencingContract(Contract):
+    """The worth of the token of a claim."""
+
+    def test_a_lapsed_lease_that_nobody_claimed_still_acks(self, bench: Bench) -> None:
+        bench.given(3)
+        taken = bench.claim(lease=5)
+        bench.advance(60)
+        assert bench.ack(*taken.spans) == Fenced()
+        assert bench.leftovers() == {}
+
+    def test_a_lapsed_lease_that_nobody_claimed_can_be_extended(self, bench: Bench) -> None:
+        bundle = bench.given(3)
+        taken = bench.claim(lease=5)
+        bench.advance(20)
+        assert bench.extend(*taken.spans, lease=30) == Fenced()
+        assert bench.claim(by=bench.other).messages == []
+        assert bench.held() == of_bundle(bundle)
+
+    def test_a_lapsed_lease_that_nobody_claimed_can_be_released(self, bench: Bench) -> None:
+        bundle = bench.given(3)
+        taken = bench.claim(lease=5)
+        bench.advance(20)
+        assert bench.release(*taken.spans, delay=30) == Fenced()
+        assert bench.claim(by=bench.other).messages == []
+        assert bench.waiting() == of_bundle(bundle)
+
+    @pytest.mark.parametrize("use", ["ack", "keep", "extend", "release"])
+    def test_a_claim_that_another_took_over_is_lost(self, bench: Bench, use: str) -> None:
+        # Given a claim that ran out and was taken over
+        bundle = bench.given(3)
+        stale = bench.claim(lease=5)
+        bench.advance(10)
+        fresh = bench.claim(lease=30, by=bench.other)
+        due = bench.peek()[0].due
+        # When the first claimer comes back
+        fenced = self._use(bench, use, *stale.spans)
+        # Then it is notified, and the other one's hold is as it was
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
+        assert fenced.gone == ()
+        assert bench.held() == of_bundle(bundle)
+        assert [each.due for each in bench.peek()] == [due]
+        assert bench.ack(*fresh.spans) == Fenced()
+
+    @pytest.mark.parametrize("use", ["ack", "keep", "extend", "release"])
+    def test_a_released_message_is_lost_to_its_former_holder(self, bench: Bench, use: str) -> None:
+        bundle = bench.given(3)
+        taken = bench.claim()
+        bench.release(*taken.spans)
+        fenced = self._use(bench, use, *taken.spans)
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
+        assert fenced.gone == ()
+        assert bench.claim(by=bench.other).messages == of_bundle(bundle)
+
+    @pytest.mark.parametrize("use", ["ack", "keep", "extend", "release"])
+    def test_a_message_that_was_never_claimed_is_lost(self, bench: Bench, use: str) -> None:
+        bundle = bench.given(2)
+        fenced = self._use(bench, use, Span(bundle.id, 0, 2, os.urandom(16)))
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
+        assert bench.waiting() == of_bundle(bundle)
+
+    @pytest.mark.parametrize("use", ["ack", "keep", "extend", "release"])
+    def test_a_wrong_token_is_lost(self, bench: Bench, use: str) -> None:
+        bundle = bench.given(2)
+        taken = bench.claim()
+        for token in (os.urandom(16), taken.token[:-1] + bytes([taken.token[-1] ^ 1]), bytes(16)):
+            fenced = self._use(bench, use, Span(bundle.id, 0, 2, token))
+            assert sorted(of_spans(fenced.lost)) == of_bundle(bundle)
+        assert bench.held() == of_bundle(bundle)
+
+    @pytest.mark.parametrize("use", ["extend", "release"])
+    def test_a_finished_message_is_gone(self, bench: Bench, use: str) -> None:
+        bundle = bench.given(2)
+        taken = bench.claim()
+        bench.ack(*taken.spans)
+        fenced = self._use(bench, use, *taken.spans)
+        assert sorted(of_spans(fenced.gone)) == of_bundle(bundle)
+        assert fenced.lost == ()
+        assert bench.stored() == []
+
+    @pytest.mark.parametrize("use", ["ack", "extend", "release"])
+    def test_a_message_of_the_history_is_gone(self, bench: Bench, use: str) -> None:
+        bundle = bench.given(2)
+        taken = bench.claim()
+        bench.ack(*taken.spans, keep=True)
+        fenced = self._use(bench, use, *taken.spans)
+        assert sorted(of_spans(fenced.gone)) == of_bundle(bundle)
+        assert bench.history() == of_bundle(bundle)
+
+    def test_a_claim_of_which_a_part_was_taken_over_acks_the_rest(self, bench: Bench) -> None:
+        # Given six messages, of which another client took two after the lease
+        bundle = bench.given(6)
+        stale = bench.claim(lease=5)
+        bench.advance(10)
+        fresh = bench.claim(2, by=bench.other)
+        # When the first claimer acks all six in one span
+        fenced = bench.ack(stale.span(0, 6))
+        # Then the four that nobody else has are done
+        assert sorted(of_spans(fenced.lost)) == sorted(fresh.messages) == of_bundle(bundle, 0, 2)
+        assert fenced.gone == ()
+        assert bench.stored() == of_bundle(bundle, 0, 2)
+        assert bench.ack(*fresh.spans) == Fenced()
+        assert bench.leftovers() == {}
+
+    def test_one_span_may_be_lost_gone_and_held_at_once(self, bench: Bench) -> None:
+        # Given a claim of which one client took and acked a part, and another took a second part
+        bundle = bench.given(6)
+        stale = bench.claim(lease=5)
+        bench.advance(10)
+        bench.ack(*bench.claim(2, by=bench.other).spans)
+        bench.claim(2, by=bench.other)
+        fenced = bench.ack(stale.span(0, 6))
+        assert sorted(of_spans(fenced.gone)) == of_bundle(bundle, 0, 2)
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle, 2, 2)
+        assert bench.stored() == of_bundle(bundle, 2, 2)
+
+    def test_a_part_that_was_lost_from_the_middle_stays_with_its_holder(self, bench: Bench) -> None:
+        # Given five messages, of which the middle was released and claimed by another
+        bundle = bench.given(5)
+        first = bench.claim(lease=300)
+        bench.release(first.span(2, 1))
+        second = bench.claim(by=bench.other)
+        assert second.messages == of_bundle(bundle, 2, 1)
+        # When the first claimer releases everything
+        fenced = bench.release(first.span(0, 5), delay=60)
+        # Then the middle is not touched
+        assert of_spans(fenced.lost) == of_bundle(bundle, 2, 1)
+        assert bench.held() == of_bundle(bundle, 2, 1)
+        assert bench.waiting() == [*of_bundle(bundle, 0, 2), *of_bundle(bundle, 3)]
+
+    def test_an_extension_of_a_claim_that_is_half_lost_holds_the_other_half(self, bench: Bench) -> None:
+        bundle = bench.given(4)
+        stale = bench.claim(lease=5)
+        bench.advance(10)
+        bench.claim(2, lease=5, by=bench.other)
+        fenced = bench.extend(*stale.spans, lease=600)
+        assert sorted(of_spans(fenced.lost)) == of_bundle(bundle, 0, 2)
+        bench.advance(20)
+        assert bench.claim().messages == of_bundle(bundle, 0, 2)
+
+    def test_taking_over_and_back_does_not_revive_an_old_token(self, bench: Bench) -> None:
+        bundle = bench.given(2)
+        tokens = []
+        for _ in range(3):
+            tokens.append(bench.claim(lease=5))
+            bench.advance(10)
+        for stale in tokens[:2]:
+            assert sorted(of_spans(bench.ack(*stale.spans).lost)) == of_bundle(bundle)
+        assert bench.ack(*tokens[2].spans) == Fenced()
+
+    def _use(self, bench: Bench, use: str, *spans: Span) -> Fenced:
+        match use:
+            case "extend":
+                return bench.extend(*spans, lease=900)
+            case "release":
+                return bench.release(*spans)
+            case _:
+                return bench.ack(*spans, keep=use == "keep")

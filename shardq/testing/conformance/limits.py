@@ -13,7 +13,7 @@ from shardq.client.queue import Queue
 from shardq.client.semaphore import Permit, Semaphore
 from shardq.errors import PermitTimeout
 from shardq.testing.conformance.applications import ApplicationContract, Applications
-from shardq.testing.conformance.together import run_together
+from shardq.testing.conformance.contract import run_together
 
 __all__ = ["LimitContract"]
 
