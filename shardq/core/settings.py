@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal, TypedDict, get_args
+from types import NoneType
+from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -226,10 +227,7 @@ def check_number(name: str, value: object, low: float, high: float, *, whole: bo
         raise InvalidSetting(f"{name}={shown(value)} is out of range: give {low:.16g} to {high:.16g}")
 
 
-_OPTIONAL = {
-    "max_deliveries", "dead_letter_queue", "retention", "expires", "max_messages", "max_bytes", "max_in_flight",
-    "rate_limit", "events",
-}  # fmt: skip
+_TYPES = get_type_hints(QueueSettings)
 _WHOLE = {
     "shards": (1, 10_000),
     "time_shards": (1, 10_000),
@@ -240,7 +238,6 @@ _WHOLE = {
     "max_in_flight": (1, MOST_MESSAGES),
     "group_concurrency": (1, 1_000),
 }
-_CHOICES = {"overflow": get_args(Overflow), "on_dead_letter": get_args(OnDeadLetter)}
 _SECONDS = {
     "time_shard_seconds": (0.1, 30 * 86_400.0),
     "visibility_timeout": (0.05, 7 * 86_400.0),
@@ -255,20 +252,21 @@ _SECONDS = {
 
 
 def _check(name: str, value: Any) -> None:
-    if value is None and name in _OPTIONAL:
+    kind = _TYPES.get(name)
+    if value is None and NoneType in get_args(kind):
         return
     if name in _WHOLE:
         check_number(name, value, *_WHOLE[name], whole=True)
     elif name in _SECONDS:
         check_number(name, value, *_SECONDS[name])
-    elif name in _CHOICES:
-        if value not in _CHOICES[name]:
-            raise InvalidSetting(f"{name}={shown(value)}: give one of {', '.join(_CHOICES[name])}")
+    elif get_origin(kind) is Literal:
+        if value not in get_args(kind):
+            raise InvalidSetting(f"{name}={shown(value)}: give one of {', '.join(get_args(kind))}")
     elif name == "rate_limit":
         Rate.parse(value)
     elif name == "dead_letter_queue":
         _check_queue(name, value)
-    elif name in ("dead_letter_expired", "keep_results", "delivery_paused", "sends_paused"):
+    elif kind is bool:
         if not isinstance(value, bool):
             raise InvalidSetting(f"{name}={shown(value)} is {kind_of(value)}: give True or False")
     else:

@@ -166,7 +166,7 @@ def description(server: str) -> dict[str, Any]:
 def _operation(
     endpoint: Endpoint, by_type: Mapping[str, Any], components: Mapping[str, Any]
 ) -> dict[str, Any]:
-    given = components[endpoint.given.__name__]
+    accepted = components[endpoint.given.__name__]
     operation: dict[str, Any] = {
         "operationId": endpoint.name,
         "summary": endpoint.summary,
@@ -185,10 +185,10 @@ def _operation(
             schema = {"type": "string", "minLength": 1}
             operation["parameters"].append({"name": name, "in": "path", "required": True, "schema": schema})
     if endpoint.in_query:
-        required = given.get("required", ())
+        required = accepted.get("required", ())
         operation["parameters"] += [
             {"name": name, "in": "query", "required": name in required, "schema": schema}
-            for name, schema in given.get("properties", {}).items()
+            for name, schema in accepted.get("properties", {}).items()
         ]
     else:
         content = {"application/json": {"schema": by_type[str(endpoint.given)]}}

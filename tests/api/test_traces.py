@@ -548,3 +548,11 @@ def test_traces_know_the_event_of_every_settle_operation() -> None:
     told = {event: each for each in all_of_them for event in (each.event, each.event_if_delayed) if event}
     assert told.keys() <= set(get_args(EventKind))
     assert {event for event, each in told.items() if not each.keeps_open} <= SETTLES
+
+
+def test_hooks_have_a_name_for_every_operation_that_they_run_around() -> None:
+    """Those that lose messages without an error are done in the background, by no call of the application."""
+    all_of_them = [each for each in vars(operations).values() if isinstance(each, operations.SettleOperation)]
+    names = {"ack", "release", "extend", "forward", "dead_letter"}
+    assert {each.hook for each in all_of_them if each.tells_lost} == names
+    assert {each.hook for each in all_of_them if not each.tells_lost} == {""}

@@ -286,7 +286,7 @@ class SettleEngine:
         )
         hooks = self._context.hooks
         messages: list[Message] = []
-        if hooks is not None and operation.tells_lost:  # no leases that are kept in the background
+        if hooks is not None and operation.hook:
             messages = [message for each in selections for message in self.messages(each)]
         if hooks is None or not messages:
             settling.run(selections, self._failing)

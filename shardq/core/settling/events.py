@@ -17,12 +17,6 @@ from shardq.core.settling.operations import SettleOperation
 
 __all__ = ["NO_DETAILS", "EventDetails", "observed", "record_claimed", "record_noted", "record_settled"]
 
-_VERBS = {
-    "acked": "ack", "released": "release", "extended": "extend", "forwarded": "forward",
-    "dead_lettered": "dead_letter",
-}  # fmt: skip
-"""The names of operations for hooks, by their counters."""
-
 _BY_NOBODY = ("expired", "dropped")  # claimed for that only: who did so tells nothing
 
 
@@ -65,9 +59,7 @@ def observed(
     hooks: Hooks, operation: SettleOperation, queue: str, messages: Sequence[Message]
 ) -> Iterator[HookCall]:
     """Run hooks around an operation on held messages."""
-    call = HookCall(
-        operation=_VERBS[operation.counter], queue=queue, messages=messages, batch=len(messages) != 1
-    )
+    call = HookCall(operation=operation.hook, queue=queue, messages=messages, batch=len(messages) != 1)
     with hooks.around(call):
         yield call
 

@@ -36,6 +36,7 @@ class SettleOperation(msgspec.Struct, frozen=True):
     unanswered_explains_gone: bool = False
     unanswered_explains_lost: bool = False
     tells_lost: bool = True  # LeaseLost is raised for what is lost
+    hook: str = ""  # the name of the operation for hooks; "": none run around it
     event: str = ""  # the kind of what is recorded of the messages; "": nothing
     event_if_delayed: str = ""  # the same with a delay; "": no other
 
@@ -68,7 +69,7 @@ _OPEN, _FINISHED, _RELEASED = SettleState.OPEN, SettleState.FINISHED, SettleStat
 
 ACK = SettleOperation(
     "acked", "acked", _FINISHED,
-    keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True, event="acked",
+    keeps=True, repeatable=True, gone_is_done=True, unanswered_explains_gone=True, hook="ack", event="acked",
 )  # fmt: skip
 DROP = SettleOperation(
     "dropped", "expired", _FINISHED,
@@ -78,32 +79,44 @@ OVERFLOW = msgspec.structs.replace(DROP, counter="dropped", event="dropped")
 SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated", event="dropped")
 RELEASE = SettleOperation(
     "released", "released", _RELEASED,
-    repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, event="released",
+    repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, hook="release", event="released",
 )  # fmt: skip
 GIVE_BACK = msgspec.structs.replace(RELEASE, uncounted=True, event="given_back", event_if_delayed="snoozed")
-EXTEND = SettleOperation("extended", "extended", _OPEN, holds=True, shortens=True, event="extended")
+EXTEND = SettleOperation(
+    "extended", "extended", _OPEN, holds=True, shortens=True, hook="extend", event="extended"
+)
 KEEP = SettleOperation("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
 HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
 START = SettleOperation("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
 FORWARD = SettleOperation(
     "forwarded", "forwarded", _FINISHED,
-    keeps=True, unanswered_explains_gone=True, policy=appending.FORWARD, event="forwarded",
+    keeps=True, unanswered_explains_gone=True, policy=appending.FORWARD, hook="forward", event="forwarded",
 )  # fmt: skip
 REDRIVE = msgspec.structs.replace(FORWARD, keeps=False, policy=appending.REDRIVE, event="redriven")
 DEAD_LETTER = SettleOperation(
     "dead-lettered", "dead_lettered", _FINISHED,
-    unanswered_explains_gone=True, policy=appending.DEAD_LETTER, event="dead_lettered",
+    unanswered_explains_gone=True, policy=appending.DEAD_LETTER, hook="dead_letter", event="dead_lettered",
 )  # fmt: skip
 EXHAUST = SettleOperation(
     "released", "dead_lettered", _RELEASED,
-    repeatable=True, unanswered_explains_gone=True, policy=appending.DEAD_LETTER, event="dead_lettered",
+    repeatable=True, unanswered_explains_gone=True, policy=appending.DEAD_LETTER, hook="dead_letter",
+    event="dead_lettered",
 )  # fmt: skip
 BLOCK = SettleOperation(
-    "blocked", "dead_lettered", _RELEASED, holds=True, blocks=True, repeatable=True, event="blocked"
+    "blocked",
+    "dead_lettered",
+    _RELEASED,
+    holds=True,
+    blocks=True,
+    repeatable=True,
+    hook="dead_letter",
+    event="blocked",
 )
 REPLACE = SettleOperation(
     "released", "released", _RELEASED,
-    unanswered_explains_gone=True, policy=appending.REPLACE, in_place=True, event="replaced",
+    unanswered_explains_gone=True, policy=appending.REPLACE, in_place=True, hook="release", event="replaced",
 )  # fmt: skip
-UNBLOCK = msgspec.structs.replace(REPLACE, counter="forwarded", policy=appending.UNBLOCK, event="redriven")
-EDIT = msgspec.structs.replace(REPLACE, name="edited", counter="forwarded")
+UNBLOCK = msgspec.structs.replace(
+    REPLACE, counter="forwarded", policy=appending.UNBLOCK, hook="forward", event="redriven"
+)
+EDIT = msgspec.structs.replace(REPLACE, name="edited", counter="forwarded", hook="forward")
