@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from tests.worker.handlers_for_tests import crash_on_poison
 PATIENCE = 20.0
 
 
-def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Queue) -> None:
+def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(
+    queue: Queue, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
     queue.producer().send_many([b"%d" % number for number in range(100)])
     all_here: list[bytes] = []
     loops = set()
@@ -40,7 +43,7 @@ def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Qu
     assert len(set(all_here)) == 100
     assert len(loops) == 1
     assert queue.counts().in_flight == 0
-    assert not [each for each in threading.enumerate() if each.name.startswith(("shardq-loop", "shardq-aio"))]
+    assert not begun_threads("shardq-loop", "shardq-aio")
 
 
 @pytest.mark.parametrize("by_batch", [False, True])
