@@ -43,7 +43,9 @@ def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(
     assert len(set(all_here)) == 100
     assert len(loops) == 1
     assert queue.counts().in_flight == 0
-    assert not begun_threads("shardq-loop", "shardq-aio")
+    for thread in begun_threads("shardq-loop", "shardq-aio"):  # which end once they have been told to
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("by_batch", [False, True])
