@@ -360,6 +360,38 @@ def test_a_copy_has_the_rights_of_the_file_that_it_stands_for(tmp_path: Path) ->
     assert stat.S_IMODE(live.stat().st_mode) == 0o600
 
 
+def test_a_restore_changes_nothing_beside_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the backup may be on a disk that is mounted for reading only, or belong to another user."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    live, backup = made(tmp_path / "queue.db", b"live"), made(folder / "backup.db", b"saved")
+    before, seen = folder.stat().st_mtime_ns, []
+    between_steps(monkeypatch, lambda _left: seen.append(sorted(folder.iterdir())))
+    store(live).restore(str(backup))
+    assert bodies(live) == [b"saved"]
+    assert seen
+    assert all(each == [backup] for each in seen)
+    assert folder.stat().st_mtime_ns == before
+
+
+def test_a_backup_that_comes_into_use_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, backup = made(tmp_path / "queue.db", b"live"), made(tmp_path / "backup.db", b"saved")
+
+    def change(_left: int) -> None:
+        with shardq.connect(url(backup)) as client:
+            client.queue("orders").producer().send(b"more")
+
+    between_steps(monkeypatch, change)
+    with pytest.raises(StoreUnavailable, match=r"backup\.db came into use"):
+        store(live).restore(str(backup))
+    assert bodies(live) == [b"live"]
+    monkeypatch.undo()
+    store(live).restore(str(backup))
+    assert bodies(live) == [b"more", b"saved"]
+
+
 def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     live, link = made(tmp_path / "disk" / "queue.db", b"live"), tmp_path / "queue.db"
