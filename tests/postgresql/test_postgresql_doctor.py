@@ -70,6 +70,7 @@ def test_rights_that_a_user_lacks_are_named(
         connection.execute(f"CREATE ROLE {role} LOGIN")
         connection.execute(f"GRANT USAGE ON SCHEMA {address.schema} TO {role}")
         connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA {address.schema} TO {role}")
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {address.schema}.other_application (x int)")
         store = open_store(schema_url.replace("://shardq@", f"://{role}@"))
         try:
             found = told(store)["rights"]

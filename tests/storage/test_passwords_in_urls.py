@@ -37,7 +37,7 @@ PLACES = [
     "sqlite:///queue.db?signals={}://user:{}@127.0.0.1:1/0",
     "sqlite:///queue.db?synchronous=full&signals={}://user:{}@127.0.0.1:1/0?nothing=1",
 ]
-passwords = st.text(MARKS + ODD, min_size=5, max_size=16)
+passwords = st.lists(st.sampled_from([*MARKS, *ODD, "%FF", "%00"]), min_size=5, max_size=16).map("".join)
 
 
 def pieces(password: str) -> Iterator[str]:
@@ -85,6 +85,9 @@ def refusal(url: str) -> ShardqError | None:
 @example("sqlite", PLACES[0], "QZJVKW", False)
 @example("memory", PLACES[0], "QZJVKW", False)
 @example("postgresql", PLACES[0], "QZ\u2100JVKW", False)
+@example("postgresql", PLACES[0], "QZ%FFJVKW", False)
+@example("mongodb", PLACES[0], "QZ%FFJVKW", False)
+@example("cassandra", PLACES[0], "QZ%FFJVKW", False)
 def test_a_url_that_is_refused_tells_no_piece_of_its_password(
     scheme: str, place: str, password: str, quoted: bool
 ) -> None:

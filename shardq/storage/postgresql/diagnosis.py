@@ -46,6 +46,7 @@ _VALID_INDEXES = """
     WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND indisvalid
 """
 _INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+)")
+_TABLE = re.compile(r"CREATE TABLE {schema}\.(\w+)")
 _CHANGES = {"INSERT", "UPDATE", "DELETE"}
 _LONG = 15 * 60  # seconds of a transaction that keeps dead rows from being removed
 _MOST_DEAD = 1_000_000
@@ -91,7 +92,12 @@ def _schema(sql: Sql, address: Address) -> Finding:
 
 def _rights(sql: Sql, address: Address) -> Finding:
     """Report the rights on tables that this user lacks. A program that only sends or only receives may lack some."""
-    missing: dict[str, list[str]] = dict(sql.all(_MISSING_RIGHTS, address.schema))
+    ours = _made(_TABLE)
+    lacking = {
+        right: [each for each in tables if each in ours]
+        for right, tables in sql.all(_MISSING_RIGHTS, address.schema)
+    }
+    missing = {right: tables for right, tables in lacking.items() if tables}
     if not missing:
         return Finding("rights", ok=True, value="all that are needed")
     return Finding(
@@ -106,14 +112,18 @@ def _rights(sql: Sql, address: Address) -> Finding:
 
 def _indexes(sql: Sql, address: Address) -> Finding:
     there = {name for (name,) in sql.all(_VALID_INDEXES, address.schema)}
-    made = [name for each in migrations("postgresql") for name in _INDEX.findall(each.text)]
-    missing = [name for name in made if name not in there]
+    missing = [name for name in _made(_INDEX) if name not in there]
     return Finding(
         "indexes",
         ok=not missing,
         value=f"missing or not valid: {', '.join(missing)}" if missing else "all",
         remedy="drop those that are not valid; `shardq schema print --store postgresql` shows how they are made",
     )
+
+
+def _made(kind: re.Pattern[str]) -> list[str]:
+    """Return the names of the tables or indexes that the schema has."""
+    return [name for each in migrations("postgresql") for name in kind.findall(each.text)]
 
 
 def _named(tables: list[str]) -> str:

@@ -97,7 +97,7 @@ def _read(url: str, options: dict[str, str]) -> dict[str, str]:
 def _taken_apart(url: str) -> dict[str, str] | None:
     try:
         return {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeDecodeError):  # the latter has what it cannot decode
         return None
 
 
