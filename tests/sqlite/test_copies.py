@@ -287,6 +287,22 @@ def test_a_file_that_is_damaged_is_replaced_by_a_restore(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.db", "queue.db"]
 
 
+def test_a_file_that_seems_to_be_of_another_application_is_kept_until_it_is_moved_away(
+    tmp_path: Path,
+) -> None:
+    live, backup = made(tmp_path / "queue.db", b"live"), made(tmp_path / "backup.db", b"saved")
+    with live.open("r+b") as file:  # one byte of the application's id
+        file.seek(68)
+        file.write(b"\xff")
+    before = live.read_bytes()
+    with pytest.raises(SchemaMismatch, match=r"queue\.db .* damaged: move it away first"):
+        store(live).restore(str(backup))
+    assert live.read_bytes() == before
+    live.rename(tmp_path / "damaged.db")
+    store(live).restore(str(backup))
+    assert bodies(live) == [b"saved"]
+
+
 def overwrite_a_page(path: Path) -> None:
     """Damage what no read of a queue's name finds."""
     with path.open("r+b") as file:

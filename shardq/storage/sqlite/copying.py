@@ -114,6 +114,11 @@ def _shut(target: Path, patience: Patience) -> Iterator[None]:
             f"SQLite file {target} is in use: end the processes that are connected to it, which "
             f"`fuser -v {target}` lists, and try again"
         ) from error
+    except SchemaMismatch as error:
+        raise SchemaMismatch(
+            f"SQLite file {target} belongs to another application, or its first bytes are damaged: move it away "
+            "first, or give another path"
+        ) from error
     with closing(sql):
         yield
 
