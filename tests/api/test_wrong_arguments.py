@@ -53,7 +53,7 @@ FUNCTIONS: tuple[Callable[..., Any], ...] = (
     shardq.tasks.TaskWorker, shardq.tasks.TaskPool, InlineTasks, shardq.worker.Worker, shardq.worker.WorkerPool,
     shardq.worker.ShellCommand, shardq.pipelines.Pipeline, shardq.pipelines.PipelineWorker,
     shardq.pipelines.PipelinePool, shardq.pipelines.Split, shardq.pipelines.depths_of, shardq.pipelines.rates_of,
-    shardq.planning.Wanted, shardq.planning.plan, shardq.planning.load, shardq.broadcast.Broadcast,
+    shardq.planning.Wanted, shardq.planning.plan, shardq.planning.unit_costs, shardq.broadcast.Broadcast,
 )  # fmt: skip
 
 LEFT_OUT = {

@@ -252,7 +252,7 @@ def test_every_alert_has_what_to_do_and_how_bad_it_is() -> None:
     assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
     for rule in ALERTS:
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook"}
 
 
 def keda(number: int, *scrapes: Scrape) -> float:

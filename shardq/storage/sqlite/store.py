@@ -133,7 +133,9 @@ class SqliteStore(KeyMethods):
     def restore(self, backup: str) -> SavedFile:
         """Put a copy of the backup in the place of the file and its log. Closes the connections of this store."""
         self.close()
-        return copy_file(check_path(backup), self.session.path, self.session.patience, overwrite=True)
+        return copy_file(
+            check_path(backup), self.session.path, self.session.patience, overwrite=True, at_rest=True
+        )
 
     def check_integrity(self, *, most_bytes: int) -> None:
         """Raise StoreUnavailable if the file is damaged, or empty. A file above ``most_bytes`` is not read."""
