@@ -100,7 +100,7 @@ class PermitAttempts:
             if left <= 0:
                 return None
             if not self._retry(self._waiter.look, (semaphore._permits.queue,)):
-                return NothingYet(min(left, self._pace.until_next_look(semaphore._permits)))
+                return NothingYet(min(left, self._pace.until_next_poll(semaphore._permits)))
         self.rest()
         return semaphore._granted(taken)
 

@@ -96,7 +96,7 @@ class Semaphore:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._timed_out()
-            left = min(left, pace.until_next_look(self._permits))
+            left = min(left, pace.until_next_poll(self._permits))
             retry(waiter.wait, (self._permits.queue,), left)
         return self._granted(taken)
 

@@ -38,7 +38,7 @@ class Listens(Protocol):
 class Waiter:
     """Lets one thread at a time wait for the news of a store. News between two waits ends the second.
 
-    With ``wake`` no thread waits: it is called when a :meth:`look` that found nothing may find something.
+    With ``wake`` no thread waits: it is called when a :meth:`poll` that found nothing may find something.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Waiter:
                 self._turn = turn = Turn()
                 if self._is_over():
                     return ()
-                if news := self.look(queues):
+                if news := self.poll(queues):
                     return news
                 turn.wait(max(0.0, min(until - time.monotonic(), RECHECK_SECONDS)))
                 if time.monotonic() >= until:  # the next wait begins with a read
@@ -70,7 +70,7 @@ class Waiter:
         finally:
             self.rest()
 
-    def look(self, queues: Sequence[str]) -> tuple[str, ...]:
+    def poll(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues that have news; if none has, begin to listen."""
         if self._listener is None or self._generation != forks.count:  # the parent's is of no use to a child
             self._listener = self._store.listen(self.wake)

@@ -92,12 +92,12 @@ def _undisturbed_looks() -> Iterator[None]:
 
 @contextmanager
 def _early_deliveries() -> Iterator[None]:
-    look = claims._Claimer.look
+    survey = claims._Claimer.survey
 
     def ahead(self: Any, now: int) -> Any:
-        return look(self, now + 60_000_000)
+        return survey(self, now + 60_000_000)
 
-    with patch.object(claims._Claimer, "look", ahead):
+    with patch.object(claims._Claimer, "survey", ahead):
         yield
 
 

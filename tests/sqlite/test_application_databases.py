@@ -187,7 +187,7 @@ def test_a_row_and_a_message_stand_or_fall_together(path: Path, url: str, journa
 
 
 def wait_in_a_child(url: str, pipe: Any) -> None:
-    log.LOOK_ANYWAY = log.READ_ANYWAY = 60.0  # so that what is heard has to wake it
+    log.POLL_ANYWAY = log.READ_ANYWAY = 60.0  # so that what is heard has to wake it
     waiter = Waiter(open_store(url, shardq.base.clock.SystemClock()))
     waiter.wait(["orders"], 0)
     pipe.send("ready")

@@ -178,7 +178,7 @@ def test_what_a_process_commits_before_it_is_killed_is_heard(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system closes the log for it."""
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)  # so that what is heard has to wake it
     waiter = Waiter(store)
     waiter.wait(["orders"], 0)
     process = SPAWN.Process(target=send_and_be_killed, args=(str(path),))
@@ -231,7 +231,7 @@ def test_a_commit_that_a_disk_confirms_late_is_heard_whatever_was_heard_before(
     """It is written to the log 150 ms before it can be seen, and just after another one that no wait was for."""
     if not shutil.which("cc"):
         (pytest.fail if os.environ.get("CI") else pytest.skip)("a slow disk needs Linux and a C compiler")
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)  # so that what is heard has to wake it
     store.create_queue(QueueRecord("others", b"", 1))
     library, source = tmp_path / "slow.so", tmp_path / "slow.c"
     source.write_text(SLOW_DISK)
@@ -257,7 +257,7 @@ def test_a_transaction_of_the_application_is_told_of_after_its_commit(
     path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long it takes, one after the other on one connection, and also after one that was rolled back."""
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)  # so that what is heard has to wake it
     waiting, woken = SqliteStore(str(path)), []
     waiter = Waiter(waiting)
     waiter.wait(["orders"], 0)

@@ -83,7 +83,7 @@ def test_another_process_is_heard_through_a_symbolic_link_to_the_file(
     path: Path, store: SqliteStore, shard: Shard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite keeps the log beside the file itself."""
-    for anyway in ("READ_ANYWAY", "LOOK_ANYWAY"):  # so that what is heard has to wake it
+    for anyway in ("READ_ANYWAY", "POLL_ANYWAY"):  # so that what is heard has to wake it
         monkeypatch.setattr(log, anyway, 60.0)
     link = tmp_path / "elsewhere" / "link.db"
     link.parent.mkdir()
@@ -105,7 +105,7 @@ def test_another_process_is_heard_where_a_link_leads_by_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, turned: str
 ) -> None:
     monkeypatch.setattr(log, "READ_ANYWAY", 60.0)
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 0.01)
+    monkeypatch.setattr(log, "POLL_ANYWAY", 0.01)
     for name in ("old", "new"):
         (tmp_path / name / "shop").mkdir(parents=True)
         made = SqliteStore(str(tmp_path / name / "shop" / "queue.db"))
@@ -121,7 +121,7 @@ def test_another_process_is_heard_where_a_link_leads_by_now(
     link.symlink_to(tmp_path.joinpath("new", *([] if steps else ["shop", "queue.db"])))
     while waiter.wait(["orders"], 0.02) or store.signals.sleeper is old:
         pass
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)  # so that what is heard has to wake it
     waiter.wait(["orders"], 0.1)
     shard = Shard("orders", 0, 0)
     timer = threading.Timer(
@@ -212,7 +212,7 @@ def test_a_thread_that_waits_while_the_store_is_closed_leaves_no_watch(path: Pat
 def test_a_closed_store_that_is_used_again_is_told_at_once(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)  # so that what is heard has to wake it
     woken = threading.Event()
     listener = store.listen(woken.set)
     listener.news(["orders"])
@@ -231,7 +231,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
     path: Path, is_held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also while this process has a file of the old one open, as it has after a send."""
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 0.01)
+    monkeypatch.setattr(log, "POLL_ANYWAY", 0.01)
     store = SqliteStore(str(path))
     store.create_schema()
     waiter = Waiter(store)
@@ -247,7 +247,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
     assert made_again is not None
     assert made_again.lasting is isinstance(made_again, EventSleeper)
     # Then its thread looks as soon as it is told of the new one
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)
     waiter.wait(["orders"], 0.1)
     looked, numbers = threading.Event(), store.signals.numbers
 
@@ -271,7 +271,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
 def test_a_forked_process_does_not_take_its_parents_events(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for anyway in ("READ_ANYWAY", "LOOK_ANYWAY"):  # so that an event has to wake them
+    for anyway in ("READ_ANYWAY", "POLL_ANYWAY"):  # so that an event has to wake them
         monkeypatch.setattr(log, anyway, 60.0)
     waiter = Waiter(store)
     waiter.wait(["orders"], 0)
@@ -426,7 +426,7 @@ def test_after_a_quiet_time_what_is_told_is_looked_at_at_once(tmp_path: Path) ->
 def test_who_waits_is_woken_although_an_interrupt_came_as_the_thread_was_to_be_started(
     path: Path, store: SqliteStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log, "LOOK_ANYWAY", 60.0)  # so that what is heard has to wake it
+    monkeypatch.setattr(log, "POLL_ANYWAY", 60.0)  # so that what is heard has to wake it
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

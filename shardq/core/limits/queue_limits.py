@@ -50,7 +50,7 @@ class PermitPace:
         """Poll quickly again, after a permit was taken."""
         self._poll = FIRST_POLL_SECONDS
 
-    def until_next_look(self, permits: Permits) -> float:
+    def until_next_poll(self, permits: Permits) -> float:
         """Return the seconds until the next poll, unless a signal ends the wait."""
         self._poll, poll = min(2 * self._poll, LAST_POLL_SECONDS), self._poll
         if not permits.signals:
@@ -144,7 +144,7 @@ class QueueLimits:
 
     def seconds_until_free(self) -> float | None:
         """Return the seconds until the missing permits may be there, unless a signal comes first."""
-        return None if self._blocked is None else self._pace.until_next_look(self._blocked)
+        return None if self._blocked is None else self._pace.until_next_poll(self._blocked)
 
     def _in_flight(self, window: Window) -> TakeShare:
         def take(messages: int) -> InFlightShare:

@@ -124,7 +124,7 @@ class Dozing(Idling):
     def sleep(self, at_most: float) -> tuple[str, ...]:
         """Return the queues that have news. Raises NothingYet when there are none."""
         queues, until = self._fall_asleep(at_most)
-        news = self._retry(self._waiter.look, tuple(queues))
+        news = self._retry(self._waiter.poll, tuple(queues))
         if not news:
             raise NothingYet(until - time.monotonic())
         return self._awake(queues, news)
@@ -132,7 +132,7 @@ class Dozing(Idling):
     def resume(self) -> None:
         """Note what ended the wait after :class:`NothingYet`. The next receive begins with that."""
         queues = self._receiving.waits_for
-        self.news = self._awake(queues, self._retry(self._waiter.look, tuple(queues)))
+        self.news = self._awake(queues, self._retry(self._waiter.poll, tuple(queues)))
 
     def rest(self) -> None:
         """Listen no longer, until the next sleep."""

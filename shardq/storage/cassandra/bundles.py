@@ -66,12 +66,12 @@ def append(session: Session, entered: directory.Entered, request: Append, now: C
     """Store the bundles; raises QueueNotFound."""
     shard, began = request.shard, now()
     if not entered.is_fresh(shard):
-        entered.look(session, shard)
+        entered.check(session, shard)
     _write(session, request, began)
     with after_a_write():
         if not entered.is_fresh(shard):
             try:
-                entered.look(session, shard)
+                entered.check(session, shard)
             except QueueNotFound:
                 _undo(session, request, began)
                 raise

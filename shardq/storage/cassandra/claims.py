@@ -83,7 +83,7 @@ class _Claimer:
     def attempt(self) -> Claimed | None:
         """Return the claimed messages, or None when it has to be tried again."""
         now = self._clock.now()
-        found = self.look(now)
+        found = self.survey(now)
         if found is None:
             return None
         if found.held:
@@ -101,7 +101,7 @@ class _Claimer:
         self._cursor.forget()
         return self.attempt()
 
-    def look(self, now: int) -> _Found | None:
+    def survey(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since, or others took something."""
         cursor = self._cursor
         if cursor.is_old(now):

@@ -59,7 +59,7 @@ class Entered:
         asked = self._asked.get(shard)
         return asked is not None and asked.passed() < _MEMORY
 
-    def look(self, session: Session, shard: Shard) -> None:
+    def check(self, session: Session, shard: Shard) -> None:
         """Read, and list the shard if it is not; raises QueueNotFound when this incarnation of its queue has ended."""
         asked = Moment.now()
         enter(session, shard)

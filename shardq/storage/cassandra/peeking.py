@@ -80,7 +80,7 @@ def count(row: WideRow, now: int, *, sizes: bool) -> ShardCounts:
     return row.undisturbed(lambda: _count(row, now, sizes=sizes))[0]
 
 
-def found(row: WideRow, look: Callable[[], T | None]) -> T | None:
+def found(row: WideRow, read: Callable[[], T | None]) -> T | None:
     """Return the result of a read, or None where nothing moved while it found nothing.
 
     A message that any read finds is stored. Else StoreUnavailable is raised: a caller that got None would store the
@@ -90,7 +90,7 @@ def found(row: WideRow, look: Callable[[], T | None]) -> T | None:
 
     def noted() -> T | None:
         nonlocal latest
-        seen = look()
+        seen = read()
         latest = latest if seen is None else seen
         return seen
 

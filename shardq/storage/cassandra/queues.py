@@ -196,7 +196,7 @@ class Incarnations:
                     self.saw(queue, incarnation)
         return name_of(queue, incarnation)
 
-    def look(self, session: Session, queues: Collection[str], *, glance: bool) -> None:
+    def refresh(self, session: Session, queues: Collection[str], *, glance: bool) -> None:
         """Read again what was seen too long ago of these queues, with one request."""
         stale = [queue for queue in queues if self._is_stale(queue, glance=glance)]
         if len(stale) < 2:  # `of` reads it

@@ -292,7 +292,7 @@ _AT_ONCE = 50
 
 
 def sweep(
-    session: Session, request: Sweep, now: Callable[[], int], look: Callable[[Sequence[Shard]], object]
+    session: Session, request: Sweep, now: Callable[[], int], probe: Callable[[Sequence[Shard]], object]
 ) -> int:
     """Give up history, up to 200 slices of each shard, and finish drops; returns how much.
 
@@ -305,7 +305,7 @@ def sweep(
     )
     for first in range(0, len(shards), _AT_ONCE):
         chunk = shards[first : first + _AT_ONCE]
-        look(chunk)
+        probe(chunk)
         old = {shard for shard, _ in ask_history(session, list(map(str, chunk)), request.history_before)()}
         expired = (shard for shard in chunk if str(shard) in old)
         given_up += sum(expire(session, shard, request.history_before, _LIMIT) for shard in expired)

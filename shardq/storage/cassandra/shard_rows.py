@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 _PAGE = 1000
 _NAMES_AT_ONCE = 50
-_LOOKS = 5
+_READS = 5
 
 CQL_CONTROL_AND_LEASES = (
     "SELECT kind, id, first, value, taken, WRITETIME(taken), turn, WRITETIME(turn) FROM entry "
@@ -110,7 +110,7 @@ class WideRow:
         rows = self._session.read_serial(CQL_CONTROL_AND_LEASES, (self._shard, [b""]))
         return _control_and_leases(lambda: rows)[0]
 
-    def undisturbed(self, look: Callable[[], T]) -> tuple[T, bool]:
+    def undisturbed(self, read: Callable[[], T]) -> tuple[T, bool]:
         """Read rows that take several reads, until nothing moves meanwhile; False when something did each time.
 
         Between two reads a claim can move messages from where they are not read yet to where they were not found. So
@@ -119,8 +119,8 @@ class WideRow:
         gone, or the shard as empty.
         """
         turn_at = self.settled_control().turn_at
-        for _ in range(_LOOKS):
-            seen, before = look(), turn_at
+        for _ in range(_READS):
+            seen, before = read(), turn_at
             turn_at = self.settled_control().turn_at
             if turn_at == before:
                 return seen, True

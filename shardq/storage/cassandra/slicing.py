@@ -89,11 +89,11 @@ def became(
     """
     ranges: dict[bytes, list[Range]] = {}
 
-    def look() -> None:
+    def read() -> None:
         for bundle_id, one in (*stored(), *row.moves(span.bundle_id for span in missing)):
             ranges.setdefault(bundle_id, []).append(one)
 
-    _, certain = row.undisturbed(look)
+    _, certain = row.undisturbed(read)
     found = fenced(missing, lambda span: ranges.get(span.bundle_id, ()))
     if found.gone and not certain:
         raise StoreUnavailable(

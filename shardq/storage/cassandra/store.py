@@ -163,7 +163,7 @@ class CassandraStore(KeyMethods):
         A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
         """
         names = {shard.queue for shard in shards}
-        self.incarnations.look(self.session, names, glance=glance)
+        self.incarnations.refresh(self.session, names, glance=glance)
         called = {name: self.incarnations.of(self.session, name, glance=glance) for name in names}
         places = [Shard(called[shard.queue], shard.time_shard, shard.number) for shard in shards]
         probes = self._probe(places, glance=glance, deep=deep)

@@ -254,15 +254,15 @@ class Claims:
         When nothing is found there, or something came late, from the low watermarks on.
         """
         (cursor,) = self._cursors.of([request.shard], now)
-        found = self._look(rows, request, cursor, now)
+        found = self._find_by(rows, request, cursor, now)
         if found.pieces and found.is_sound:
             return found
-        found = self._look(rows, request, self._cursors.afresh(request.shard, now), now)
+        found = self._find_by(rows, request, self._cursors.afresh(request.shard, now), now)
         if not found.pieces:
             self._move(request.shard, found, now, OLDEST)
         return found
 
-    def _look(self, rows: ShardRows, request: Claim, cursor: ReadCursor, now: int) -> _Found:
+    def _find_by(self, rows: ShardRows, request: Claim, cursor: ReadCursor, now: int) -> _Found:
         """Choose the first deliverable messages, in their order.
 
         A page begins with the last bundle of the one before, wherever others have moved what comes before it.

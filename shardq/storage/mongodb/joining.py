@@ -51,7 +51,7 @@ P = ParamSpec("P")
 S = TypeVar("S", Acknowledge, Extend, Release)
 T = TypeVar("T")
 
-_LOOKS = frozenset(
+_READS = frozenset(
     [
         *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
         *("shards", "peek", "count"),
@@ -224,7 +224,7 @@ class JoinedStore(WrappedStore):
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Refuse what a transaction has no part in, and do the rest."""
         self._check(method)
-        if method not in _LOOKS:
+        if method not in _READS:
             raise _refused(_WHAT.get(method, f"{method}()"))
         return do(*args, **kwargs)
 

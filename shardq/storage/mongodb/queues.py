@@ -228,7 +228,7 @@ class Incarnations:
         stale = [queue for queue in queues if self._is_stale(queue)]
         return last | self._look_at(stale) if stale else last
 
-    def look(self, queue: str) -> str | None:
+    def find(self, queue: str) -> str | None:
         """Return the name of the queue now; None when it does not exist."""
         return self._look_at([queue]).get(queue)
 
@@ -260,7 +260,7 @@ class Incarnations:
 
     def require(self, queue: str) -> str:
         """Return the name of the queue now; raises QueueNotFound."""
-        if (name := self.look(queue)) is None:
+        if (name := self.find(queue)) is None:
             raise not_found(queue)
         return name
 

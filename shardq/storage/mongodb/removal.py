@@ -155,7 +155,7 @@ def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
     for queue in dropped:
         finish_drop(client.session, queue)
     removed = len(dropped) + remove_remains(client.session, request.queue)
-    name = incarnations.look(request.queue)
+    name = incarnations.find(request.queue)
     return removed if name is None else removed + _sweep(client, replace(request, queue=name))
 
 

@@ -52,7 +52,7 @@ class Room:
         """Raise InvalidSetting, or StoreUnavailable when files are too few now, unless ``more`` collections fit in."""
         use = self._use
         if use is None or use.seen.passed() >= _MEMORY or _refusal(self._session, use, more) is not None:
-            use = self._use = _look(self._session)
+            use = self._use = _read_use(self._session)
         if (refusal := _refusal(self._session, use, more)) is not None:
             raise refusal
 
@@ -81,7 +81,7 @@ def open_files_limit(session: Session) -> int | None:
     return next((int(each["attr"]["currentValue"]) for each in warnings if each.get("id") == _TOO_FEW), None)
 
 
-def _look(session: Session) -> _Use:
+def _read_use(session: Session) -> _Use:
     allowed = open_files_limit(session)
     pending = 0
     if allowed is not None:

@@ -51,7 +51,7 @@ class KeyMethods:
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Read the keys; change them in one transaction where some are as the caller saw them."""
-        standing = self.session.read(lambda sql: _look(sql, queue, changes))
+        standing = self.session.read(lambda sql: _values(sql, queue, changes))
         if all(
             found != change.before or found == change.after
             for found, change in zip(standing, changes, strict=True)
@@ -91,7 +91,7 @@ def expire(sql: sqlite3.Connection, queue: str, limit: int, now: int) -> int:
     return sql.execute(_EXPIRE, (queue, now, limit)).rowcount
 
 
-def _look(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+def _values(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
     """Return the values under the unique keys."""
     found = (sql.execute(_UNIQUE, (queue, UNIQUE_PREFIX + change.key)).fetchone() for change in changes)
     return tuple(row[0] if row else None for row in found)
@@ -109,7 +109,7 @@ def _change(sql: sqlite3.Connection, queue: str, changes: Sequence[KeyChange]) -
             sql.execute(_TAKE_OUT, (queue, key, change.before))
         else:
             sql.execute(_SET, (change.after, queue, key, change.before))
-    return _look(sql, queue, changes)
+    return _values(sql, queue, changes)
 
 
 def _list(sql: sqlite3.Connection, queue: str, after: str, limit: int) -> tuple[KeyEntry, ...]:

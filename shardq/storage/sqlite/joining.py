@@ -77,11 +77,11 @@ class JoinedSession(Session):
         if not is_begun:
             self._begin()
 
-    def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds, changes of the transaction included."""
         self._check_open()
         with self._plain():
-            return look(self._tables)
+            return query(self._tables)
 
     def write(
         self,
@@ -227,7 +227,7 @@ class Commits:
                 self.woken.set()
             else:
                 self.woken = Flag()
-                new = self._thread.prepare(self._look)
+                new = self._thread.prepare(self._poll)
         if new is not None:
             self._thread.begin(new)
 
@@ -238,7 +238,7 @@ class Commits:
             if not self._thread.is_over:
                 self.woken.set()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         woken = self.woken
         while not self._is_over():
             pause = (time.monotonic() - self._since) * _SHARE

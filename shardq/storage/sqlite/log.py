@@ -48,7 +48,7 @@ _LONGEST_POLL = 0.075
 _GROWTH = 1.5
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.02
-LOOK_ANYWAY = 1.0  # seconds; a process of another machine or container is not heard
+POLL_ANYWAY = 1.0  # seconds; a process of another machine or container is not heard
 
 
 def log_of(path: Path) -> Path:
@@ -232,7 +232,7 @@ class EventSleeper:
 
     def sleep(self, seconds: float) -> None:
         """Sleep until there may be news."""
-        until = time.monotonic() + min(seconds, LOOK_ANYWAY)
+        until = time.monotonic() + min(seconds, POLL_ANYWAY)
         if self._is_woken(self._calls.poll(min(self.pause, seconds) * 1000)):
             return
         rested = time.monotonic()

@@ -60,9 +60,9 @@ class Session:
         self._migrating, self._held_off = threading.Lock(), False
         self._began = self._free_until = 0.0  # of the last change, in the database of an application
 
-    def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
-        return self._readers.use(self._look, look)
+        return self._readers.use(self._query, query)
 
     def write(
         self,
@@ -78,9 +78,9 @@ class Session:
         """
         return self._writers.use(self._change, change, args, durable and self._durable, committed)
 
-    def _look(self, connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
+    def _query(self, connection: Connection, query: Callable[[sqlite3.Connection], T]) -> T:
         try:
-            return self.patience(_look, connection, look)
+            return self.patience(_query, connection, query)
         except sqlite3.Error as error:
             connection.is_doubtful = True
             raise translate(error, self.path) from error
@@ -228,10 +228,10 @@ def _make(path: str) -> None:
         os.mknod(os.path.realpath(path), 0o600)
 
 
-def _look(connection: Connection, look: Callable[[sqlite3.Connection], T]) -> T:
+def _query(connection: Connection, query: Callable[[sqlite3.Connection], T]) -> T:
     connection.sql.execute("BEGIN")
     try:
-        return look(connection.sql)
+        return query(connection.sql)
     finally:
         connection.roll_back()
 

@@ -28,7 +28,7 @@ def append(session: Session, entered: directory.Entered, request: Append, now: M
     """Store the bundles; raises QueueNotFound."""
     shard = request.shard
     if not entered.is_fresh(shard):
-        entered.look(session, shard)
+        entered.check(session, shard)
     append_in_parts(
         request,
         lambda part: _store(session, shard, part, now),
@@ -38,7 +38,7 @@ def append(session: Session, entered: directory.Entered, request: Append, now: M
     with after_a_write():
         if not entered.is_fresh(shard):
             try:
-                entered.look(session, shard)
+                entered.check(session, shard)
             except QueueNotFound:  # nothing of this incarnation counts any more
                 removal.erase(session, str(shard), now())
                 raise

@@ -96,7 +96,7 @@ class _Claimer:
 
     def attempt(self, limit: int, most: int) -> Claimed | None:
         """Return the claimed messages, of ``most`` groups at most, or None when it has to be tried again."""
-        found = self.look(self._clock.now())
+        found = self.survey(self._clock.now())
         if found is None:
             return None
         if found.own:
@@ -124,7 +124,7 @@ class _Claimer:
         groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in told}
         return groups | self._reader.groups(each.group for each in chosen if each.group not in groups)
 
-    def look(self, now: int) -> _Found | None:
+    def survey(self, now: int) -> _Found | None:
         """Read the shard from where it was left; None when something came late since."""
         cursor, row = self._cursor, self._reader.row
         if cursor.is_old(now):
