@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from shardq.broadcast.broadcast import Broadcast
-from shardq.broadcast.subscription import Subscription
+from shardq.broadcast.broadcast import Broadcast, Subscription
 
 __all__ = ["Broadcast", "Subscription"]

@@ -1,20 +1,246 @@
-"""Sending to all current listeners."""
+"""Sending to all current listeners, receiving what was sent, and the list of subscribers.
+
+An entry is a message that its subscriber has received and never acks. A thread extends its lease. When the subscriber
+dies the lease ends, and the entry goes to the next subscriber, as another delivery of the message. The queue of a
+subscriber is named after the entry and its delivery, so that it gets no messages of the one before.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+import math
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
+from shardq.base.closing import Closing
 from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.shard import check_queue_name
-from shardq.broadcast.subscription import Subscription, live_queues
+from shardq.base.waits import Flag
 from shardq.client import Client, check_client
+from shardq.client.batch import Batch
+from shardq.client.consumer import Consumer
+from shardq.client.queue_internals import use
+from shardq.core.message import Message, StoredMessage
 from shardq.core.sending.prepared import check_bodies
 from shardq.core.settings import check_number
-from shardq.errors import InvalidName, PartialSend, QueueNotFound
+from shardq.errors import Closed, InvalidName, LeaseLost, PartialSend, QueueNotFound, ShardqError
+from shardq.storage.per_process import forks
+from shardq.storage.requests import EntryState
 
-__all__ = ["Broadcast"]
+__all__ = ["LEASE_SECONDS", "Broadcast", "Entry", "Subscription", "keep_alive", "live_queues"]
+
+_log = logging.getLogger(__name__)
+
+LEASE_SECONDS = 30.0
+_MANY = 100_000
+_SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time, and made again
+
+
+class Entry:
+    """One subscriber's place among the subscribers, held until it is left, or until this process dies."""
+
+    def __init__(self, client: Client, broadcast: str) -> None:
+        self._client = client
+        registry = client.create_queue(
+            _registry(broadcast),
+            exist_ok=True,
+            shards=1,
+            time_shards=1,
+            max_deliveries=None,
+            visibility_timeout=LEASE_SECONDS,
+        )
+        self._consumer: Consumer = registry.consumer()
+        try:
+            while not (batch := self._consumer.receive(1)):  # one that a subscriber has left who died
+                registry.producer().send(b"")
+        except BaseException:
+            self._consumer.close()
+            raise
+        self._batch: Batch = batch
+        self.queue = _queue_of(broadcast, batch[0])
+        self._left, self._gap = Flag(), False
+        keeping = (weakref.ref(self), self._left)
+        threading.Thread(target=keep_alive, args=keeping, name="shardq-subscriber", daemon=True).start()
+
+    @property
+    def is_lost(self) -> bool:
+        """True when this process stood still for longer than the lease: publishers leave the subscriber out."""
+        return self._batch[0].lease_until <= self._client.now()
+
+    def take_gap(self) -> bool:
+        """Return True, once, when publishers had left the subscriber out for a while, and have ended that."""
+        gap, self._gap = self._gap, False
+        return gap
+
+    def keep(self) -> None:
+        """Extend the lease, and use the queue, which would expire while its subscriber works for long.
+
+        The lease may have been over before, as this process stood still or the store was away.
+        """
+        until = self._batch[0].lease_until
+        self._batch.extend(LEASE_SECONDS)
+        self._gap |= self._client.now() > until
+        with suppress(QueueNotFound):  # it is made after the entry
+            use(self._client.queue(self.queue))
+
+    def leave(self) -> None:
+        """Be a subscriber no longer."""
+        self._left.set()
+        try:
+            with suppress(ShardqError):  # else the lease ends automatically
+                self._batch.ack()
+        finally:
+            self._consumer.close()
+
+
+def keep_alive(reference: weakref.ref[Entry], left: Flag) -> None:
+    """Extend the lease of an entry until it is left, lost, or no longer referred to: the thread of a subscriber."""
+    while not left.wait(LEASE_SECONDS / 3):
+        entry = reference()
+        if entry is None:
+            return
+        try:
+            entry.keep()
+        except (Closed, LeaseLost, QueueNotFound):
+            return
+        except ShardqError as error:
+            _log.warning("a subscription was not kept alive, trying again: %s", error)
+        del entry
+
+
+def live_queues(client: Client, broadcast: str) -> Iterator[str]:
+    """Find the queues of the current subscribers. A subscriber that is about to subscribe may have none yet."""
+    try:
+        entries = client.queue(_registry(broadcast)).peek(_MANY)
+    except QueueNotFound:  # nobody ever subscribed
+        return
+    now = client.now()
+    for entry in entries:
+        if entry.state is EntryState.IN_FLIGHT and entry.due > now:
+            yield _queue_of(broadcast, entry)
+
+
+def _registry(broadcast: str) -> str:
+    return f"{broadcast}.subscribers"
+
+
+def _queue_of(broadcast: str, entry: Message | StoredMessage) -> str:
+    _, _, _, bundle, position = entry.id.rsplit(":", 4)
+    return f"{broadcast}.live/{bundle}-{position}-{entry.deliveries}"
+
+
+class Subscription(Closing):
+    """Receives messages that are published from now on. Made by :meth:`shardq.broadcast.Broadcast.subscribe`.
+
+    Used by one thread at a time, as a :class:`~shardq.Consumer` is. Messages are acked, released and redelivered as
+    those of any queue. If the process stood still for half a minute, messages that were published meanwhile are
+    missed: a warning is logged, and the subscription continues.
+    """
+
+    def __init__(self, client: Client, broadcast: str, *, codec: Codec, keep: float) -> None:
+        self._client, self._broadcast, self._codec, self._keep = client, broadcast, codec, keep
+        self._stopped = self._closed = False
+        self._generation = forks.count
+        self._entry, self._consumer = self._subscribe()
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue in which the messages of this subscription are."""
+        return self._entry.queue
+
+    def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
+        """Receive up to ``limit`` messages; see :meth:`shardq.Consumer.receive`. Raises Closed."""
+        check_number("wait", wait, 0.0, math.inf)
+        deadline = time.monotonic() + wait
+        while True:
+            self._check_open()
+            left = max(0.0, deadline - time.monotonic())
+            batch = self._receive(limit, min(left, _SLICE_SECONDS))
+            if batch or left <= _SLICE_SECONDS or self._stopped:
+                return batch
+
+    def batches(self, limit: int, *, wait: float | None = None) -> Iterator[Batch]:
+        """Receive batch after batch, none of them empty.
+
+        Ends when nothing came for ``wait`` seconds (None: never), or when :meth:`stop` is called.
+        """
+        while not self._stopped:
+            batch = self.receive(limit, wait=_SLICE_SECONDS if wait is None else wait)
+            if batch:
+                yield batch
+            elif wait is not None:
+                return
+
+    def stop(self) -> None:
+        """End :meth:`batches` and waiting, within a second. For signal handlers and other threads."""
+        self._stopped = True
+        self._consumer.stop()
+
+    def close(self) -> None:
+        """Be subscribed no longer. Messages that were not received are dropped. May be repeated.
+
+        In a forked child it does nothing: the subscription is the parent's.
+        """
+        if not self._closed and self._generation == forks.count:
+            self._closed = self._stopped = True
+            self._leave(self._entry, self._consumer)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"this subscription to {self._broadcast!r} is closed: make another one")
+        if self._generation != forks.count:
+            raise Closed(
+                f"this subscription to {self._broadcast!r} belongs to the parent process: subscribe again here"
+            )
+
+    def _receive(self, limit: int, wait: float) -> Batch:
+        if self._entry.take_gap():
+            _log.warning(
+                "subscription to %s stood still for longer than its lease: messages that were published "
+                "meanwhile are missed",
+                self._broadcast,
+            )
+        try:
+            if not self._entry.is_lost:
+                return self._consumer.receive(limit, wait=wait)
+        except QueueNotFound:  # it has expired
+            pass
+        lost = self._entry, self._consumer
+        self._entry, self._consumer = self._subscribe()
+        _log.warning(
+            "subscription to %s was lost, and with it some messages: subscribed again", self._broadcast
+        )
+        self._leave(*lost)
+        return self._consumer.receive(limit)
+
+    def _subscribe(self) -> tuple[Entry, Consumer]:
+        entry = Entry(self._client, self._broadcast)
+        try:
+            queue = self._client.create_queue(
+                entry.queue,
+                exist_ok=True,
+                shards=1,
+                time_shards=1,
+                max_deliveries=None,
+                retention=self._keep,
+                expires=self._keep,
+            )
+            return entry, queue.consumer(codec=self._codec)
+        except BaseException:
+            entry.leave()
+            raise
+
+    def _leave(self, entry: Entry, consumer: Consumer) -> None:
+        entry.leave()
+        consumer.close()
+        with suppress(ShardqError):  # else it expires
+            self._client.delete_queue(entry.queue)
+
 
 KEEP_SECONDS = 300.0
 LONGEST_NAME = 120  # what the queues of subscribers add is at most 60

@@ -8,10 +8,10 @@ where they are; the objects here need neither.
 from __future__ import annotations
 
 from shardq.storage.wrapped_store import WrappedStore
-from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.clock import ManualClock, ManualTimer
 from shardq.testing.faulty_store import Call, Fault, FaultKind, FaultPlan, FaultyStore
 from shardq.testing.harness import ApplicationTransaction, RawEntry, RawQueue, RawState, StoreHarness
+from shardq.testing.messages import BundleFactory
 
 __all__ = [
     "ApplicationTransaction",

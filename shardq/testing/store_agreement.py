@@ -22,11 +22,9 @@ from shardq.storage.requests import (
     Sweep,
 )
 from shardq.storage.store import Store
-from shardq.testing.bundle_factory import BundleFactory
-from shardq.testing.group_model import GroupModel
 from shardq.testing.harness import LASTING_KINDS, RawState, StoreHarness
-from shardq.testing.messages import Message, of_entries, of_slices
-from shardq.testing.store_model import ShardModel
+from shardq.testing.messages import BundleFactory, Message, of_entries, of_slices
+from shardq.testing.store_model import GroupModel, ShardModel
 
 __all__ = ["PastClaim", "StoreAgreement"]
 

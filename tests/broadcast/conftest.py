@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.broadcast import Broadcast, Subscription, subscription
-from shardq.broadcast.subscription import Entry
+from shardq.broadcast import Broadcast, Subscription, broadcast
+from shardq.broadcast.broadcast import Entry
 from tests.quick_store import url
 
 __all__ = ["url"]
@@ -21,8 +21,8 @@ def entries(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
         made.append(entry := Entry(client, broadcast))
         return entry
 
-    monkeypatch.setattr(subscription, "Entry", note)
-    monkeypatch.setattr(subscription, "keep_alive", lambda *_: None)
+    monkeypatch.setattr(broadcast, "Entry", note)
+    monkeypatch.setattr(broadcast, "keep_alive", lambda *_: None)
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import shardq
 from shardq.broadcast import Broadcast
-from shardq.broadcast.subscription import LEASE_SECONDS, Entry
+from shardq.broadcast.broadcast import LEASE_SECONDS, Entry
 from shardq.testing import ManualClock
 from shardq.testing.seam import expire_caches
 from tests.broadcast.conftest import received
@@ -139,7 +139,7 @@ def test_who_is_kept_alive_again_after_its_lease_was_over_is_told_that_it_missed
 def test_a_subscription_that_nobody_refers_to_is_not_kept_alive(
     news: Broadcast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.broadcast.subscription.LEASE_SECONDS", 0.06)
+    monkeypatch.setattr("shardq.broadcast.broadcast.LEASE_SECONDS", 0.06)
     before = set(threading.enumerate())
     subscription = news.subscribe()
     (keeper,) = set(threading.enumerate()) - before

@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.broadcast import Broadcast
-from shardq.broadcast.subscription import LEASE_SECONDS, Entry
+from shardq.broadcast.broadcast import LEASE_SECONDS, Entry
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
 from tests.broadcast.conftest import received

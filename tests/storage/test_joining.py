@@ -35,7 +35,7 @@ from shardq.storage.requests import (
 )
 from shardq.storage.store import Store
 from shardq.testing import ManualClock, WrappedStore
-from shardq.testing.bundle_factory import BundleFactory
+from shardq.testing.messages import BundleFactory
 from shardq.testing.seam import joined_callers
 from tests.forking import forked
 from tests.function_calls import function_calls

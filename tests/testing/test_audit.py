@@ -13,7 +13,7 @@ from shardq.storage.requests import Append, Claim, Claimed, PeekPage, Probe, Que
 from shardq.storage.store import Store
 from shardq.testing import RawEntry, RawQueue, RawState, StoreHarness, WrappedStore
 from shardq.testing.audit import broken_rows, drain, hidden, remains
-from shardq.testing.bundle_factory import BundleFactory
+from shardq.testing.messages import BundleFactory
 
 QUEUE = "audited"
 SHARD = Shard(QUEUE, 0, 1)

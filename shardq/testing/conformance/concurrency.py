@@ -11,11 +11,10 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from shardq.storage.store import Store
-from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time, run_together
 from shardq.testing.conformance.taken import Taken
-from shardq.testing.messages import Message, of_bundle, of_bundles, of_spans
+from shardq.testing.messages import BundleFactory, Message, of_bundle, of_bundles, of_spans
 
 __all__ = ["ConcurrencyContract"]
 
