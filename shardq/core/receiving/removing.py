@@ -196,7 +196,10 @@ def drop_oldest(context: QueueContext, count: int) -> int:
     """
     try:
         mine = context.usage.owner.get()
-        if not context.joined and DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine:
+        if (
+            context.outside is None
+            and DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine
+        ):
             return 0
         chosen = _chosen(context, count)
         dropped = sum(_drop(context, shard, number) for shard, number in _claimable(chosen).items())

@@ -43,6 +43,7 @@ _MODULES = (
     "hints",
     "history",
     "incarnations",
+    "joined_clients",
     "large_bodies",
     "leftovers",
     "limits",
@@ -92,6 +93,7 @@ from shardq.testing.conformance.groups import GroupContract  # noqa: E402
 from shardq.testing.conformance.hints import HintContract  # noqa: E402
 from shardq.testing.conformance.history import HistoryContract  # noqa: E402
 from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
+from shardq.testing.conformance.joined_clients import JoinedClientContract  # noqa: E402
 from shardq.testing.conformance.large_bodies import LargeBodyContract  # noqa: E402
 from shardq.testing.conformance.leftovers import LeftoverContract  # noqa: E402
 from shardq.testing.conformance.limits import LimitContract  # noqa: E402
@@ -138,6 +140,7 @@ __all__ = [
     "HintContract",
     "HistoryContract",
     "IncarnationContract",
+    "JoinedClientContract",
     "LargeBodyContract",
     "LeftoverContract",
     "LimitContract",
@@ -203,6 +206,7 @@ class StoreConformance(
     LimitContract,
     TopicContract,
     ScheduleContract,
+    JoinedClientContract,
     LargeBodyContract,
     PatternContract,
     ModelContract,
