@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
@@ -19,16 +19,6 @@ from shardq.testing.conformance.together import run_together
 from shardq.testing.seam import expire_caches
 
 pytestmark = pytest.mark.server
-
-
-class Application(Protocol):
-    """An application on a server, with its driver."""
-
-    url: str
-
-    def begin(self) -> Any: ...
-
-    def end(self, connection: Any, *, commits: bool) -> None: ...
 
 
 class OnMongoDB:
@@ -52,6 +42,10 @@ connection.start_transaction()
             connection.commit_transaction() if commits else connection.abort_transaction()
         connection.end_session()
 
+    def end_killed(self) -> None:
+        """End what a killed process has begun, as the server does after a minute."""
+        self._driver.admin.command("killAllSessions", [])
+
     def close(self) -> None:
         self._driver.close()
 
@@ -72,6 +66,9 @@ connection = psycopg.connect(url)
     def end(self, connection: Any, *, commits: bool) -> None:
         with connection:
             connection.commit() if commits else connection.rollback()
+
+    def end_killed(self) -> None:
+        """Do nothing: the server ends it with the connection."""
 
     def close(self) -> None:
         pass
@@ -187,6 +184,7 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert sent_until_full(client, queue, connection) == 3
     app.end(connection, commits=True)
     assert waiting(queue) == 3
+    app.end_killed()
 
 
 @pytest.mark.parametrize("options", [{}, {"group": "g"}, {"delay": 60}], ids=["plain", "group", "delayed"])

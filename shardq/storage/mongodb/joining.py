@@ -12,7 +12,7 @@ dies. Nor is an index made of one that the transaction has used, before it ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
@@ -27,6 +27,7 @@ from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import dedupe, directory, forwarding, group_changes, peeking, removal, settling
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
+from shardq.storage.mongodb.documents import Row
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import Done, JoinedSession, TransactionDisturbed
@@ -39,6 +40,8 @@ from shardq.storage.requests import (
     Extend,
     Fenced,
     Forward,
+    Peek,
+    PeekPage,
     Release,
     ShardCounts,
     StoredSlice,
@@ -55,7 +58,7 @@ T = TypeVar("T")
 _LOOKS = frozenset(
     [
         *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
-        *("shards", "peek"),
+        "shards",
     ]
 )
 _PAUSE = 0.02  # seconds between looks whether the application has committed
@@ -104,7 +107,7 @@ class _JoinedClient(Client):
 
 
 class JoinedStore(WrappedStore):
-    """A MongoDB store whose changes are part of a transaction. Reads show committed messages.
+    """A MongoDB store whose changes are part of a transaction. Reads show committed messages, and what it sent.
 
     A request that needs another transaction or collection is refused before anything is stored.
     """
@@ -219,9 +222,20 @@ class JoinedStore(WrappedStore):
         """Count the messages that are committed now, and those that this transaction has sent."""
         self._check("count")
         committed = self.inner.count(shard, sizes=sizes)
+        return peeking.counted_too(committed, self._sent(shard, bodies=sizes), self.now())
+
+    def peek(self, request: Peek) -> PeekPage:
+        """Return a page of committed messages. The last page ends with those that this transaction has sent."""
+        self._check("peek")
+        page = self.inner.peek(request)
+        if page.after or request.processed:
+            return page
+        sent = self._sent(request.shard, bodies=request.bodies)
+        return PeekPage((*page.slices, *peeking.slices_of(sent, request, self.now())), b"")
+
+    def _sent(self, shard: Shard, *, bodies: bool) -> Iterable[Row]:
         rows = ShardRows(self._session, self._place(shard))
-        sent = rows.read(self._done.sent.get(shard, ()), bodies=sizes).values()
-        return peeking.counted_too(committed, sent, self.now())
+        return rows.read(self._done.sent.get(shard, ()), bodies=bodies).values()
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message; False when it is not stored."""

@@ -36,7 +36,7 @@ from shardq.storage.mongodb.documents import (
 from shardq.storage.mongodb.shard_rows import CLAIM_INDEX, GROUP_INDEX, HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
-__all__ = ["count", "counted_too", "find_many", "is_empty", "peek"]
+__all__ = ["count", "counted_too", "find_many", "is_empty", "peek", "slices_of"]
 
 _Item: TypeAlias = tuple[Place, Row, Slice | Kept]
 
@@ -102,6 +102,14 @@ def _in_order(
     while ahead:
         group, place, _, found, piece = heapq.heappop(ahead)
         yield group, place, found, piece
+
+
+def slices_of(rows: Iterable[Row], request: Peek, now: int) -> Iterator[StoredSlice]:
+    """Yield the slices of bundles that a request asks for."""
+    for row in rows:
+        for piece in row.slices:
+            if _is_asked_for(request, piece, now):
+                yield _stored(row, piece, now)
 
 
 def find_many(

@@ -3,6 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
@@ -21,6 +22,8 @@ from shardq.testing.seam import expire_caches
 __all__ = ["JoinedClientContract"]
 
 T = TypeVar("T")
+
+PATIENCE = 60.0  # seconds until a new transaction sees what was made beside it
 
 
 class JoinedClientContract(ApplicationContract, JoiningContract):
@@ -206,14 +209,20 @@ class JoinedClientContract(ApplicationContract, JoiningContract):
             within.queue(apps.name).producer().send(body)
 
     def _undisturbed(self, begun: ApplicationTransaction, do: Callable[[], T]) -> T:
-        """Do it, and again from the begin of the transaction where the store made something for it outside."""
-        for _ in range(10):
+        """Do it, and again from the begin of the transaction where the store made something for it outside.
+
+        The snapshot of a new transaction may still be older than what was made: the drivers repeat it for minutes, too.
+        """
+        until = time.monotonic() + PATIENCE
+        while True:
             try:
                 return do()
             except TransactionEnded:
+                if time.monotonic() > until:
+                    raise
                 begun.roll_back()
+                time.sleep(0.05)
                 begun.begin()
-        return do()
 
     def _received(self, apps: Applications) -> list[Message]:
         found: list[Message] = []
