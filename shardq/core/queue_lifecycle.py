@@ -190,7 +190,7 @@ def alter_queue(context: QueueContext, changes: QueueSettingsArguments) -> Queue
         raise
     with telling_done(lambda: "the settings are changed: repeat the call"):
         drop_logs(store, retry, name)
-    if "dead_letter_queue" in changes and not context.joined:
+    if "dead_letter_queue" in changes and context.outside is None:
         note_change(store, retry, name, dead_letters=True)
     return settings
 

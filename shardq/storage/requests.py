@@ -286,6 +286,7 @@ class Capabilities(msgspec.Struct, frozen=True):
     )
     groups: bool = False  # bundles may have a group, whose order is kept
     transactions: bool = False  # it can be part of one of the application's: `TransactionalStore.within`
+    claims: bool = True  # False only within such a transaction, where the store refuses to claim
     backup_tools: str = "the tools of its servers"  # that save and restore it; empty: `SavedStore` does
 
 

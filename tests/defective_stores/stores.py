@@ -32,7 +32,7 @@ from tests.defective_stores.keys import BROKEN_KEYS
 from tests.defective_stores.leases import BROKEN_LEASES
 from tests.defective_stores.limits import BROKEN_LIMITS
 from tests.defective_stores.looks import BROKEN_LOOKS
-from tests.defective_stores.transactions import BROKEN_TRANSACTIONS
+from tests.defective_stores.transactions import BROKEN_JOINED_CLIENTS, BROKEN_TRANSACTIONS
 
 __all__ = ["BROKEN_STORES"]
 
@@ -263,6 +263,7 @@ BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_KEYS,
     *BROKEN_LIMITS,
     *BROKEN_TRANSACTIONS,
+    *BROKEN_JOINED_CLIENTS,
     *BROKEN_TOPICS,
     *BROKEN_SCHEDULES,
     *BROKEN_LARGE_BODIES,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
-from shardq.errors import Closed, InvalidSetting
+from shardq.base.shard import Shard
+from shardq.errors import Closed, InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import TransactionalStore
-from shardq.storage.requests import Append, Fenced, Forward
+from shardq.storage.requests import Append, Claim, Claimed, Fenced, Forward, ShardCounts
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["BROKEN_TRANSACTIONS"]
+__all__ = ["BROKEN_JOINED_CLIENTS", "BROKEN_TRANSACTIONS"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -88,10 +89,38 @@ class JoinsWithoutATransaction(WrappedStore):
             return self.inner
 
 
+class CountsOnlyCommittedMessages(WrappedStore):
+    """Leaves what the transaction has appended out of its counts."""
+
+    def within(self, connection: object) -> Store:
+        outside = self.inner
+
+        class Within(WrappedStore):
+            def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+                return outside.count(shard, sizes=sizes)
+
+        return Within(super().within(connection))
+
+
+class RefusesToClaimUnannounced(WrappedStore):
+    """Refuses to claim within a transaction, and its capabilities do not say so."""
+
+    def within(self, connection: object) -> Store:
+        class Within(WrappedStore):
+            def claim(self, request: Claim) -> Claimed:
+                raise UnsupportedByStore("receiving cannot be part of a transaction of the application")
+
+        return Within(super().within(connection))
+
+
 BROKEN_TRANSACTIONS: tuple[type[WrappedStore], ...] = (
     StoresOutsideTheTransaction,
     AppendsWhateverIsLost,
     GoesOnAfterTheTransaction,
     EndsTheTransaction,
     JoinsWithoutATransaction,
+)
+BROKEN_JOINED_CLIENTS: tuple[type[WrappedStore], ...] = (
+    CountsOnlyCommittedMessages,
+    RefusesToClaimUnannounced,
 )

@@ -15,7 +15,7 @@ from tests.defective_stores.hints import BROKEN_HINTS
 from tests.defective_stores.keys import BROKEN_KEYS
 from tests.defective_stores.limits import BROKEN_LIMITS
 from tests.defective_stores.stores import BROKEN_STORES
-from tests.defective_stores.transactions import BROKEN_TRANSACTIONS
+from tests.defective_stores.transactions import BROKEN_JOINED_CLIENTS, BROKEN_TRANSACTIONS
 
 pytestmark = pytest.mark.timeout(900)  # 20 seconds on an idle machine
 
@@ -94,6 +94,7 @@ CAUGHT_BY = {
     **{each.__name__: "UniqueKeyContract" for each in BROKEN_KEYS},
     **{each.__name__: "LimitContract" for each in BROKEN_LIMITS},
     **{each.__name__: "TransactionContract" for each in BROKEN_TRANSACTIONS},
+    **{each.__name__: "JoinedClientContract" for each in BROKEN_JOINED_CLIENTS},
     **{each.__name__: "TopicContract" for each in BROKEN_TOPICS},
     **{each.__name__: "ScheduleContract" for each in BROKEN_SCHEDULES},
     **{each.__name__: "LargeBodyContract" for each in BROKEN_LARGE_BODIES},

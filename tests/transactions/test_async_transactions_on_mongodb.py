@@ -73,6 +73,30 @@ def test_what_is_sent_and_acked_stands_or_falls_with_the_transaction(run, commit
     run(main)
 
 
+def test_several_blocks_in_one_transaction_see_what_the_others_have_sent_and_used(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, session: Any) -> None:
+        await queue.alter(max_messages=2, history_retention=60)
+        await queue.producer().send(b"held")
+        (held,) = await queue.consumer().receive()
+
+        async def send(body: bytes, **options: Any) -> str:
+            async with client.transaction(connection=session) as within:
+                return await (await within.queue(queue.name)).producer().send(body, **options)
+
+        async def sell(session: Any) -> None:
+            assert len({await send(b"one", unique_key="k") for _ in range(3)}) == 1
+            async with client.transaction(connection=session) as within:
+                await (await within.queue(queue.name)).ack([held.receipt])
+            await send(b"two")
+            with pytest.raises(shardq.QueueFull):
+                await send(b"three")
+
+        await session.with_transaction(sell)
+        assert [message.body for message in await queue.consumer().receive(10)] == [b"one", b"two"]
+
+    run(main)
+
+
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_a_cancelled_send_leaves_nothing_behind_the_rollback(run, times: int) -> None:
     async def use(client: shardq.aio.Client, queue: shardq.aio.Queue, session: Any) -> None:

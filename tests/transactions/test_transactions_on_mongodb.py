@@ -357,6 +357,26 @@ def test_a_message_of_a_unique_key_is_replaced_in_it(
         assert [stored.body for stored in queue.peek(10)] == [body]
 
 
+def test_a_message_to_be_replaced_that_changed_since_has_the_driver_do_all_of_it_again(
+    client: shardq.Client, queue: shardq.Queue, app: MongoClient, session: ClientSession
+) -> None:
+    queue.producer().send(b"old", unique_key="k")
+    calls = []
+
+    def callback(session: ClientSession) -> None:
+        calls.append(1)
+        pay(session)  # which takes the snapshot
+        if len(calls) == 1:
+            queue.consumer().receive(1).release()
+        with client.transaction(connection=session) as within:
+            producer = within.queue(queue.name).producer()
+            producer.send(b"new", unique_key="k", on_conflict="replace")
+
+    session.with_transaction(callback)
+    assert (len(calls), paid(app)) == (2, 1)
+    assert [message.body for message in queue.peek(10)] == [b"new"]
+
+
 def test_a_transaction_that_one_member_confirms_is_refused(
     client: shardq.Client, queue: shardq.Queue, session: ClientSession
 ) -> None:

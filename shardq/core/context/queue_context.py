@@ -203,7 +203,8 @@ class QueueContext(msgspec.Struct, frozen=True):
         [QueueContext, str], int
     ]  # runs a background job; returns when it has something to do again
     dismiss: Callable[[str], None]  # removes what a background job stands for, when its queue is gone
-    joined: bool = False  # all that is done is part of a transaction of the application
+    outside: Callable[[str], QueueContext] | None = None
+    """If all that is done is part of a transaction of the application: a queue of the client that was asked for it."""
     observer: Observer | None = None
 
     @property
@@ -284,7 +285,7 @@ class QueueContexts:
             logs=self._logs,
             attend=self.attend,
             dismiss=self.dismiss,
-            joined=self.outside is not None,
+            outside=None if self.outside is None else self.outside.of,
             observer=self.observer,
         )
         with self._lock.plain:

@@ -188,15 +188,16 @@ def _is_held(context: QueueContext, piece: StoredSlice) -> bool:
 def drop_oldest(context: QueueContext, count: int) -> int:
     """Drop about ``count`` ready messages, the oldest first; returns how many: 0 while another client does it.
 
-    In a transaction of the application, on a store that receives nothing there, the next send outside of one does it.
-
     Of each shard the first in the order of delivery go. Messages in flight and delayed ones are not touched. Messages
     that wait behind such a message of their group are removed one by one, up to 1,000 at a time. Messages that cannot
     be dropped because the store fails are dropped another time.
     """
     try:
         mine = context.usage.owner.get()
-        if not context.joined and DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine:
+        if (
+            context.outside is None
+            and DecisionLog(context, _PREFIX).decide("turn", mine, _TURN).value != mine
+        ):
             return 0
         chosen = _chosen(context, count)
         dropped = sum(_drop(context, shard, number) for shard, number in _claimable(chosen).items())

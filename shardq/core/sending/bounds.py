@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.queue_usage import Waiting
 from shardq.core.settings import QueueSettings
-from shardq.errors import QueueFull
+from shardq.errors import QueueFull, ShardqError
 from shardq.storage.requests import Bundle, EntryState, Peek
 
 __all__ = ["let_in"]
@@ -50,9 +50,24 @@ def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) ->
             usage.put_off(_delayed(context))
         _check(context, settings, _that_stays(usage.known), more)
         if counted and (excess := _excess(settings, usage.counted + more)):
-            usage.dropped(context.make_room(context, excess))
+            _drop(context, excess)
     else:
         _check(context, settings, usage.known, more)
+
+
+def _drop(context: QueueContext, excess: int) -> None:
+    """Drop the oldest messages.
+
+    A transaction that can claim none has those dropped that are above the bounds without it: it may be rolled back.
+    Where that fails, or the queue is as new as the transaction, the next send does it.
+    """
+    if context.outside is None or context.store.capabilities.claims:
+        context.usage.dropped(context.make_room(context, excess))
+        return
+    with suppress(ShardqError):
+        outside = context.outside(context.name)
+        with outside.retry.within(0), let_in(outside, ()):
+            pass
 
 
 def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more: Waiting) -> None:

@@ -19,6 +19,7 @@ from shardq.core.context.unique_keys import Holder, Owner, UniqueKeys
 from shardq.core.sending.appending import SEND, AppendPolicy, append, check_age
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable, UniqueKeyTaken
+from shardq.storage.abilities import TransactionEnded
 from shardq.storage.bundles import made_at
 from shardq.storage.requests import EntryState
 
@@ -240,7 +241,9 @@ def _unknown(error: BaseException) -> BaseException:
 
     One whose queue is gone may have been received before.
     """
-    if not isinstance(error, StoreUnavailable | Closed | QueueNotFound):
+    if isinstance(error, TransactionEnded) or not isinstance(
+        error, StoreUnavailable | Closed | QueueNotFound
+    ):
         return error
     unknown = OutcomeUnknown(f"the message was stored, and may not have its unique key: {error}")
     unknown.__cause__ = error

@@ -318,7 +318,7 @@ class SettleEngine:
         self._context.counters.add(lease_lost=len(messages))
         raise LeaseLost(
             f"{self._not_done(len(messages), operation)}, first {messages[0].id}: {_why(settling.lost)}"
-            f"{_OR_SETTLED if self._by_receipt else ''}{_OR_GONE if self._context.joined else ''}",
+            f"{_OR_SETTLED if self._by_receipt else ''}{_OR_GONE if self._context.outside else ''}",
             [message.receipt for message in messages] if self._by_receipt else messages,
         )
 

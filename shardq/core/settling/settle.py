@@ -291,7 +291,7 @@ class SettleRun(msgspec.Struct, eq=False):
     def _gone(self, selection: Selection) -> Selection:
         if self.operation.gone_is_done and self.by_receipt:
             # Within a transaction no attempt was carried out before: somebody else has acked it, beside rows of theirs.
-            return selection if self.context.joined else Selection(selection.held, [])
+            return selection if self.context.outside else Selection(selection.held, [])
         if self.operation.gone_is_done:
             selection = selection.over(self.context.store.now())
         explained = self.operation.unanswered_explains_gone

@@ -12,7 +12,7 @@ dies. Nor is an index made of one that the transaction has used, before it ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import ParamSpec, TypeVar
 
@@ -27,9 +27,10 @@ from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import dedupe, directory, forwarding, group_changes, peeking, removal, settling
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
+from shardq.storage.mongodb.documents import Row
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
-from shardq.storage.mongodb.transactions import JoinedSession, TransactionDisturbed
+from shardq.storage.mongodb.transactions import Done, JoinedSession, TransactionDisturbed
 from shardq.storage.pending import renamed
 from shardq.storage.requests import (
     Acknowledge,
@@ -39,7 +40,10 @@ from shardq.storage.requests import (
     Extend,
     Fenced,
     Forward,
+    Peek,
+    PeekPage,
     Release,
+    ShardCounts,
     StoredSlice,
 )
 from shardq.storage.store import Capabilities, Store
@@ -54,7 +58,7 @@ T = TypeVar("T")
 _READS = frozenset(
     [
         *("load_queue", "list_queues", "list_keys", "seen_consumers", "ping", "diagnose", "wait"),
-        *("shards", "peek", "count"),
+        "shards",
     ]
 )
 _PAUSE = 0.02  # seconds between looks whether the application has committed
@@ -67,10 +71,8 @@ class _Collections(Open):
     The server would wait for the end of the transaction, and let all others wait behind it.
     """
 
-    def __init__(self, outside: Open) -> None:
-        self._outside = outside
-        self.used: set[Shard] = set()
-        self.without_index: set[Shard] = set()
+    def __init__(self, outside: Open, done: Done) -> None:
+        self._outside, self._done = outside, done
 
     def uuid(self, shard: Shard) -> Binary:
         """Return the uuid of the shard's collection, which is made outside of the transaction."""
@@ -82,14 +84,14 @@ class _Collections(Open):
 
     def index(self, shard: Shard, *, history: bool) -> None:
         """Make the indexes that its collection lacks, now or later."""
-        if shard in self.used:
-            self.without_index.add(shard)
+        if shard in self._done.used:
+            self._done.without_index.add(shard)
         else:
             self._outside.index(shard, history=history)
 
     def index_later(self) -> None:
         """Make what was put off. If this process ends before, a sweep makes it."""
-        for shard in self.without_index:
+        for shard in self._done.without_index:
             self._outside.index(shard, history=True)
 
 
@@ -100,12 +102,12 @@ class _JoinedClient(Client):
 
     def __init__(self, outside: Client, session: JoinedSession) -> None:
         self.session, self.clock = session, outside.clock
-        self.collections, self.cursors = _Collections(outside.collections), outside.cursors
+        self.collections, self.cursors = _Collections(outside.collections, session.done), outside.cursors
         self.signals = outside.signals
 
 
 class JoinedStore(WrappedStore):
-    """A MongoDB store whose changes are part of a transaction. Reads show committed messages.
+    """A MongoDB store whose changes are part of a transaction. Reads show committed messages, and what it sent.
 
     A request that needs another transaction or collection is refused before anything is stored.
     """
@@ -116,9 +118,9 @@ class JoinedStore(WrappedStore):
         super().__init__(store)
         self._outside, self._incarnations = outside, incarnations
         self._session = JoinedSession(outside.session, transaction)
+        self._done = self._session.done
         self._client = _JoinedClient(self._outside, self._session)
         self._listed: set[Shard] = set()
-        self._sent: set[bytes] = set()  # bundles
         self._touched: dict[Shard, int] = {}  # with the first moment at which something is due there
         self._thread = this_thread()
         self._teller = BackgroundThread("shardq-commit")
@@ -132,7 +134,11 @@ class JoinedStore(WrappedStore):
     def capabilities(self) -> Capabilities:
         """Those of the store; there is no transaction within one, and one request at a time."""
         return replace(
-            self.inner.capabilities, transactions=False, requests_at_once=1, claims_beside_acks=False
+            self.inner.capabilities,
+            transactions=False,
+            requests_at_once=1,
+            claims_beside_acks=False,
+            claims=False,
         )
 
     def close(self) -> None:
@@ -164,7 +170,7 @@ class JoinedStore(WrappedStore):
             raise _refused("a change of a message of a group")
         place = self._enter("forward", request.append.shard)
         asked, mine = request.acknowledge, self._enter("forward", request.acknowledge.shard)
-        self._client.collections.used.add(mine)
+        self._done.used.add(mine)
         rows = ShardRows(self._session, mine)
         spans = forwarding.spans_of(rows, asked, self.now())
         missing = settling.not_held(rows, spans)
@@ -204,19 +210,39 @@ class JoinedStore(WrappedStore):
         """
         self._check("find_many")
         found = self.inner.find_many(shard, places)
-        own = [place for place in places if place[0] in self._sent]
+        sent = self._done.sent.get(shard, ())
+        own = [place for place in places if place[0] in sent]
         if not own:
             return found
         rows = ShardRows(self._session, self._place(shard))
-        sent = dict(zip(own, peeking.find_many(rows, own, self.now()), strict=True))
-        return tuple(each or sent.get(place) for place, each in zip(places, found, strict=True))
+        seen = dict(zip(own, peeking.find_many(rows, own, self.now()), strict=True))
+        return tuple(each or seen.get(place) for place, each in zip(places, found, strict=True))
+
+    def count(self, shard: Shard, *, sizes: bool = False) -> ShardCounts:
+        """Count the messages that are committed now, and those that this transaction has sent."""
+        self._check("count")
+        committed = self.inner.count(shard, sizes=sizes)
+        return peeking.counted_too(committed, self._sent(shard, bodies=sizes), self.now())
+
+    def peek(self, request: Peek) -> PeekPage:
+        """Return a page of committed messages. The last page ends with those that this transaction has sent."""
+        self._check("peek")
+        page = self.inner.peek(request)
+        if page.after or request.processed:
+            return page
+        sent = self._sent(request.shard, bodies=request.bodies)
+        return PeekPage((*page.slices, *peeking.slices_of(sent, request, self.now())), b"")
+
+    def _sent(self, shard: Shard, *, bodies: bool) -> Iterable[Row]:
+        rows = ShardRows(self._session, self._place(shard))
+        return rows.read(self._done.sent.get(shard, ()), bodies=bodies).values()
 
     def remove(self, shard: Shard, bundle_id: bytes, position: int) -> bool:
         """Remove one message; False when it is not stored."""
         place = self._enter("remove", shard)
         with self._gone(shard):
             removed = removal.remove(self._client, place, bundle_id, position)
-        self._client.collections.used.add(place)
+        self._done.used.add(place)
         if shard.is_grouped:
             self._tell(shard, 0)
         return removed
@@ -251,25 +277,25 @@ class JoinedStore(WrappedStore):
         place = self._enter(method, request.shard)
         with self._gone(request.shard):
             fenced = do(self._client, replace(request, shard=place))
-        self._client.collections.used.add(place)
+        self._done.used.add(place)
         if request.shard.is_grouped:  # what follows in its group may be due since it was sent
             self._tell(request.shard, 0)
         elif isinstance(request, Release):
             self._tell(request.shard, self.now() + request.delay)
-        elif self._client.collections.without_index:
+        elif self._done.without_index:
             self._teller.run(self._tell_later)
         return fenced
 
     def _insert(self, shard: Shard, place: Shard, bundles: Sequence[Bundle]) -> None:
         opened = self._outside.collections
         uuid = opened.seen(place) or opened.uuid(place)
-        self._client.collections.used.add(place)
+        self._done.used.add(place)
         with self._gone(shard):
             if shard.is_grouped:
                 group_changes.append(self._client, place, bundles)
             else:
                 forwarding.insert_new(ShardRows(self._session, place), bundles, uuid, any_shape=True)
-        self._sent.update(bundle.id for bundle in bundles)
+        self._done.sent.setdefault(shard, set()).update(bundle.id for bundle in bundles)
         if place not in self._listed:
             directory.enter_again(self._outside.session, place)
             self._listed.add(place)

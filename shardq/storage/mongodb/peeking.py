@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import heapq
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from shardq.errors import InvalidCursor
 from shardq.storage.mongodb.documents import (
@@ -33,7 +36,7 @@ from shardq.storage.mongodb.documents import (
 from shardq.storage.mongodb.shard_rows import CLAIM_INDEX, GROUP_INDEX, HISTORY_INDEX, ShardRows
 from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
-__all__ = ["count", "find_many", "is_empty", "peek"]
+__all__ = ["count", "counted_too", "find_many", "is_empty", "peek", "slices_of"]
 
 _Item: TypeAlias = tuple[Place, Row, Slice | Kept]
 
@@ -101,6 +104,14 @@ def _in_order(
         yield group, place, found, piece
 
 
+def slices_of(rows: Iterable[Row], request: Peek, now: int) -> Iterator[StoredSlice]:
+    """Yield the slices of bundles that a request asks for."""
+    for row in rows:
+        for piece in row.slices:
+            if _is_asked_for(request, piece, now):
+                yield _stored(row, piece, now)
+
+
 def find_many(
     rows: ShardRows, messages: Sequence[tuple[bytes, int]], now: int
 ) -> tuple[StoredSlice | None, ...]:
@@ -148,23 +159,51 @@ def count(rows: ShardRows, now: int, *, sizes: bool) -> ShardCounts:
         oldest.append(each["oldest"])
         ready_since = each["due"] if each["_id"] == EntryState.READY.value else ready_since
         cut += each["cut"]
-    for row in rows.find(WAITING | {COUNTED: 0}) if cut else ():
-        for piece in row.slices:
-            totals[_state(piece, now)] += piece.count
     stages: list[Document] = [
         {"$match": processed()},
         {"$group": {"_id": None, "messages": {"$sum": {"$sum": f"${HISTORY}.{SIZE}"}}}},
     ]
     kept = sum(each["messages"] for each in rows.aggregate(stages, hint=HISTORY_INDEX))
-    return ShardCounts(
+    counts = ShardCounts(
         ready=totals[EntryState.READY],
         delayed=totals[EntryState.DELAYED],
         in_flight=totals[EntryState.IN_FLIGHT],
         processed=kept,
         oldest=min(oldest, default=None),
         ready_since=ready_since,
-        bytes=_bytes(rows, now) if sizes else None,
     )
+    if cut:
+        counts = counted_too(counts, rows.find(WAITING | {COUNTED: 0}), now)
+    return replace(counts, bytes=_bytes(rows, now)) if sizes else counts
+
+
+def counted_too(counts: ShardCounts, rows: Iterable[Row], now: int) -> ShardCounts:
+    """Add the messages of bundles to counts, and their bytes if the counts have bytes."""
+    for row in rows:
+        totals = Counter[EntryState]()
+        for piece in row.slices:
+            totals[_state(piece, now)] += piece.count
+        ready, delayed = totals[EntryState.READY], totals[EntryState.DELAYED]
+        is_deliverable = row.slices and not row.is_behind and row.due <= now
+        counts = replace(
+            counts,
+            ready=counts.ready + ready,
+            delayed=counts.delayed + delayed,
+            in_flight=counts.in_flight + totals[EntryState.IN_FLIGHT],
+            oldest=_earlier(counts.oldest, row.bundle.enqueued_at if row.slices else None),
+            ready_since=_earlier(counts.ready_since, row.due if is_deliverable else None),
+            bytes=None if counts.bytes is None else counts.bytes + _share(row, ready + delayed),
+        )
+    return counts
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return min((moment for moment in (one, other) if moment is not None), default=None)
+
+
+def _share(row: Row, messages: int) -> int:
+    """Return the bytes of a number of a bundle's messages, if all are alike."""
+    return len(row.bundle.data) * messages // row.count
 
 
 def _bytes(rows: ShardRows, now: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TypeVar, cast
 
+import msgspec
 from pymongo import MongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.database import AsyncDatabase
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
+_DONE = "_shardq_done"  # an attribute of a session of the application
 _COMMITS = 3  # beside those that the driver repeats automatically
 
 BRIEF = (0.005, 0.01)
@@ -160,6 +162,15 @@ class TransactionDisturbed(TransactionEnded, PyMongoError):
         return label == _TRANSIENT
 
 
+class Done(msgspec.Struct):
+    """What a transaction of the application has done so far, by all clients and threads that have joined it."""
+
+    begun: object
+    used: set[Shard] = msgspec.field(default_factory=set)  # shards whose collections are in use
+    without_index: set[Shard] = msgspec.field(default_factory=set)  # those that lack an index for the history
+    sent: dict[Shard, set[bytes]] = msgspec.field(default_factory=dict)  # bundles
+
+
 class JoinedSession(Session):
     """Sends requests on the application's own session, within the transaction that is under way there."""
 
@@ -184,6 +195,7 @@ class JoinedSession(Session):
                 "within the callback of with_transaction()"
             )
         self._begun = _options(transaction)
+        self.done = _done_in(transaction, self._begun)
         asked = getattr(self._begun, "write_concern", None) or transaction.client.write_concern
         check_write_concern({"w": "majority", "j": True} | asked.document, "of the application's transaction")
         self._check_servers()
@@ -246,6 +258,14 @@ class JoinedSession(Session):
 def _options(session: ClientSession) -> object:
     """Return an object that differs in each transaction; no public one distinguishes them."""
     return session._transaction.opts  # noqa: SLF001
+
+
+def _done_in(session: ClientSession, begun: object) -> Done:
+    """Return the record of a transaction, which its session keeps: several clients and threads may join one."""
+    done: Done | None = getattr(session, _DONE, None)
+    if done is None or done.begun is not begun:
+        setattr(session, _DONE, done := Done(begun))
+    return done
 
 
 def _named(nodes: frozenset[tuple[str, int | None]]) -> str:

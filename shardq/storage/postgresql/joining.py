@@ -201,7 +201,11 @@ class JoinedStore(WrappedStore):
     def capabilities(self) -> Capabilities:
         """Those of the store; there is no transaction within one, and one request at a time."""
         return replace(
-            self.inner.capabilities, transactions=False, requests_at_once=1, claims_beside_acks=False
+            self.inner.capabilities,
+            transactions=False,
+            requests_at_once=1,
+            claims_beside_acks=False,
+            claims=False,
         )
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

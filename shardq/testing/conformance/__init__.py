@@ -48,6 +48,7 @@ from shardq.testing.conformance.groups import GroupContract  # noqa: E402
 from shardq.testing.conformance.hints import DirectoryContract, HintContract  # noqa: E402
 from shardq.testing.conformance.history import ExpiryContract, HistoryContract  # noqa: E402
 from shardq.testing.conformance.incarnations import IncarnationContract  # noqa: E402
+from shardq.testing.conformance.joined_clients import JoinedClientContract  # noqa: E402
 from shardq.testing.conformance.keys import DedupeContract, UniqueKeyContract  # noqa: E402
 from shardq.testing.conformance.limits import LimitContract  # noqa: E402
 from shardq.testing.conformance.looking import LookingContract  # noqa: E402
@@ -83,6 +84,7 @@ __all__ = [
     "HintContract",
     "HistoryContract",
     "IncarnationContract",
+    "JoinedClientContract",
     "LargeBodyContract",
     "LeftoverContract",
     "LimitContract",
@@ -148,6 +150,7 @@ class StoreConformance(
     LimitContract,
     TopicContract,
     ScheduleContract,
+    JoinedClientContract,
     LargeBodyContract,
     PatternContract,
     ModelContract,

@@ -3,15 +3,13 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import cast
 
 import pytest
 
 from shardq.base.shard import Shard
-from shardq.core.message import Message
 from shardq.errors import Closed, InvalidSetting, QueueNotFound, UnsupportedByStore
 from shardq.storage.abilities import TransactionalStore, TransactionEnded
 from shardq.storage.keys import KeyChange
@@ -29,25 +27,20 @@ from shardq.storage.requests import (
     Span,
 )
 from shardq.storage.store import Store
-from shardq.tasks import Tasks, chain
-from shardq.testing.conformance.applications import ApplicationContract, Applications
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
 from shardq.testing.harness import ApplicationTransaction, StoreHarness
 from shardq.testing.messages import of_bundle
 
-__all__ = ["TransactionContract"]
-
-T = TypeVar("T")
+__all__ = ["LONG", "JoiningContract", "TransactionContract", "ends", "needs_transactions"]
 
 needs_transactions = pytest.mark.usefixtures("transactions")
 ends = pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 LONG = 600.0  # seconds of a lease that does not run out
-PATIENCE = 60.0  # until a new transaction sees what was made beside it
 
 
-class TransactionContract(ApplicationContract, Contract):
-    """The requests of a store within a transaction of the application."""
+class JoiningContract(Contract):
+    """Tests within a transaction of the application."""
 
     @pytest.fixture
     def transactions(self, harness: StoreHarness) -> None:
@@ -66,6 +59,18 @@ class TransactionContract(ApplicationContract, Contract):
         begun = bench.harness.begin()
         yield begun
         begun.close()
+
+    def _end(self, begun: ApplicationTransaction, *, commits: bool) -> None:
+        begun.commit() if commits else begun.roll_back()
+
+    def _use_once(self, bench: Bench, shard: Shard) -> None:
+        """Let the shard have what its first message brings, which not every store does in a transaction."""
+        bench.given(shard=shard)
+        bench.ack(*bench.claim(shard=shard).spans, shard=shard)
+
+
+class TransactionContract(JoiningContract):
+    """The requests of a store within a transaction of the application."""
 
     @ends
     @needs_transactions
@@ -198,116 +203,6 @@ class TransactionContract(ApplicationContract, Contract):
             with pytest.raises(InvalidSetting):
                 store.within(connection)
 
-    def test_a_client_is_refused_by_type_where_nothing_can_be_joined(self, apps: Applications) -> None:
-        refusal = InvalidSetting if apps.capabilities.transactions else UnsupportedByStore
-        apps.client.create_queue(apps.name)
-        with pytest.raises(refusal):
-            apps.client.transaction(connection="no connection")
-
-    @ends
-    @needs_transactions
-    def test_a_client_sends_and_settles_in_a_transaction(
-        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
-    ) -> None:
-        begun.roll_back()
-        queue = apps.client.create_queue(
-            apps.name, shards=1, time_shards=1, visibility_timeout=apps.seconds(LONG)
-        )
-        queue.producer().send(b"one")
-        (held,) = queue.consumer().receive(1)
-        begun.begin()
-        with apps.client.transaction(connection=begun.connection) as within:
-            within.queue(apps.name).producer().send_many([b"two", b"three"])
-            within.queue(apps.name).ack([held.receipt])
-        before = apps.other.queue(apps.name).counts()
-        self._end(begun, commits=commits)
-        after = apps.other.queue(apps.name).counts()
-        assert (before.ready, before.in_flight) == (0, 1)
-        assert (after.ready, after.in_flight) == ((2, 0) if commits else (0, 1))
-
-    @ends
-    @needs_transactions
-    def test_keys_and_groups_stand_or_fall_with_the_transaction(
-        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
-    ) -> None:
-        begun.roll_back()
-        producer = apps.client.create_queue(apps.name, shards=1, time_shards=1).producer()
-        group = "a" if apps.capabilities.groups else None
-        producer.send(b"before", group=group)
-        begun.begin()
-
-        def send() -> tuple[list[str], list[str]]:
-            with apps.client.transaction(connection=begun.connection) as within:
-                sender = within.queue(apps.name).producer()
-                once = [sender.send(b"once", dedupe_key="once") for _ in range(2)]
-                one = [sender.send(b"one", unique_key="one") for _ in range(2)]
-                for body in (b"1", b"2"):
-                    sender.send(body, group=group)
-            return once, one
-
-        once, one = self._undisturbed(begun, send)
-        self._end(begun, commits=commits)
-        again = [producer.send(b"once", dedupe_key="once"), producer.send(b"one", unique_key="one")]
-        assert (once[0], one[0]) == (once[1], one[1])
-        assert (again == [once[0], one[0]]) is commits
-        found = self._received(apps)
-        sent = [b"before", b"1", b"2"] if commits else [b"before"]
-        assert [
-            each.raw for each in found if each.group == group and each.raw not in (b"once", b"one")
-        ] == sent
-        assert len(found) == len(sent) + 2
-
-    @ends
-    @needs_transactions
-    def test_tasks_and_workflows_are_sent_in_a_transaction(
-        self, apps: Applications, begun: ApplicationTransaction, *, commits: bool
-    ) -> None:
-        """Send also to a queue that is not there yet; each call joins the transaction anew."""
-        tasks = Tasks()
-        tasks.bind(apps.client)
-
-        @tasks.task(queue=apps.name, keep_result=0)
-        def deliver(number: int) -> int:
-            return number
-
-        def send() -> None:
-            begun.write()
-            deliver.send(1, transaction=begun.connection)
-            tasks.send_many([deliver.signature(2), deliver.signature(3)], transaction=begun.connection)
-            chain(deliver.signature(4), deliver.then()).send(transaction=begun.connection)
-
-        self._undisturbed(begun, send)
-        before = self._ready(apps)
-        self._end(begun, commits=commits)
-        assert (before, self._ready(apps), begun.written) == (0, 4 if commits else 0, commits)
-
-    def _undisturbed(self, begun: ApplicationTransaction, do: Callable[[], T]) -> T:
-        """Do it, and again from the begin of the transaction where the store made something for it outside.
-
-        The snapshot of a new transaction may still be older than what was made: the drivers repeat it for minutes, too.
-        """
-        until = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return do()
-            except TransactionEnded:
-                if time.monotonic() > until:
-                    raise
-                begun.roll_back()
-                time.sleep(0.05)
-                begun.begin()
-
-    def _received(self, apps: Applications) -> list[Message]:
-        found: list[Message] = []
-        with apps.other.queue(apps.name).consumer() as consumer:
-            while batch := consumer.receive(10, wait=2.0 if apps.harness.real_time else 0.0):
-                found += batch
-                batch.ack()
-        return found
-
-    def _ready(self, apps: Applications) -> int:
-        return apps.other.queue(apps.name).counts().ready if apps.other.exists(apps.name) else 0
-
     def _within(self, bench: Bench, begun: ApplicationTransaction) -> Store:
         return cast("TransactionalStore", bench.store).within(begun.connection)
 
@@ -322,16 +217,8 @@ class TransactionContract(ApplicationContract, Contract):
         request = Forward(Acknowledge(bench.shard, spans), Append(target, bundles))
         return self._within(bench, begun).forward(request)
 
-    def _end(self, begun: ApplicationTransaction, *, commits: bool) -> None:
-        begun.commit() if commits else begun.roll_back()
-
     def _target(self, bench: Bench) -> Shard:
         """Return a shard of another queue, used before."""
         target = bench.shard_of(bench.new_queue())
         self._use_once(bench, target)
         return target
-
-    def _use_once(self, bench: Bench, shard: Shard) -> None:
-        """Let the shard have what its first message brings, which not every store does in a transaction."""
-        bench.given(shard=shard)
-        bench.ack(*bench.claim(shard=shard).spans, shard=shard)
