@@ -160,11 +160,12 @@ class Signals:
     def __init__(self, line: Line) -> None:
         self._own = PerProcess(lambda: _Own(line))
 
-    def announce(self, queue: str) -> None:
-        """Wake the threads of this client and notify the others."""
+    def announce(self, queue: str, *, elsewhere: bool = True) -> None:
+        """Wake the threads of this client, and notify the others unless nobody waits ``elsewhere``."""
         own = self._own.get()
         own.notifier.announce((queue,))
-        own.publisher.announce(queue)
+        if elsewhere:
+            own.publisher.announce(queue)
 
     def listen(self, wake: Callable[[], None]) -> LocalListener:
         """Return what calls ``wake`` when one of its queues is announced."""

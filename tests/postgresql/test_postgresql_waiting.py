@@ -8,14 +8,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pytest
 
 import shardq
+from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
+from shardq.storage.requests import Append
+from shardq.testing import BundleFactory
+from tests.postgresql.blocked import until_blocked
 from tests.postgresql.lossy_proxy import PostgresProxy
 
 pytestmark = pytest.mark.server
@@ -53,11 +58,21 @@ def test_a_consumer_gets_a_message_of_another_process_long_before_it_would_look(
         client.delete_queue(queue.name)
 
 
+@pytest.mark.parametrize("by", ["an announcement", "an append"])
 def test_nothing_is_sent_while_nobody_waits(
-    open_store: Callable[..., PostgresStore], schema_url: str
+    open_store: Callable[..., PostgresStore], shard: Shard, schema_url: str, by: str
 ) -> None:
     teller, waiting = open_store(), open_store()
     address, _ = parse(schema_url)
+    make = BundleFactory(teller.now)
+    teller.append(Append(shard, (make(),)))
+
+    def tell() -> None:
+        if by == "an append":
+            teller.append(Append(shard, (make(),), fresh=True))
+        else:
+            teller.signals.announce(shard.queue)
+
     with psycopg.connect(address.conninfo, autocommit=True) as spy:
         spy.execute(f'LISTEN "{teller.channel.channel}"')
 
@@ -66,13 +81,54 @@ def test_nothing_is_sent_while_nobody_waits(
             until = time.monotonic() + 30
             told = not wanted
             while told != wanted and time.monotonic() < until:
-                teller.signals.announce("q")
+                tell()
                 told = bool(list(spy.notifies(timeout=0.5, stop_after=1)))
             return told
 
         assert not is_told(False)
-        Waiter(waiting).wait(["q"], 0.5)
+        Waiter(waiting).wait([shard.queue], 0.5)
         assert is_told(True)
+
+
+def test_a_client_that_begins_to_wait_does_so_after_the_appends_that_have_seen_nobody_wait(
+    open_store: Callable[..., PostgresStore], shard: Shard, schema_url: str
+) -> None:
+    sender, waiting = open_store(), open_store()
+    make = BundleFactory(sender.now)
+    sender.append(Append(shard, (make(),)))
+    bundle = make()
+    address, _ = parse(schema_url)
+    with ThreadPoolExecutor() as threads, psycopg.connect(address.conninfo) as other:
+        # Given an append that is under way, as another transaction has stored the same message
+        other.execute(
+            f"""
+            INSERT INTO {address.schema}.slice
+                (shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at)
+            SELECT shard_key, %s::uuid, 0, 1, 1, 0, 0, 0, 0 FROM {address.schema}.slice WHERE shard_key > 0 LIMIT 1
+            """,
+            (bundle.id.hex(),),
+        )
+        sent = threads.submit(sender.append, Append(shard, (bundle,), fresh=True))
+        until_blocked(other)
+        # When a client begins to wait
+        heard = waiting.channel.listen()
+        begun = threads.submit(next, heard)
+        # Then it waits until that is there
+        until_waiting(address.conninfo, waiting.channel.waiting[1], begun)
+        other.rollback()
+        assert begun.result(30) == ()
+        assert waiting.find(shard, bundle.id, 0) is not None
+        sent.result(30)
+        heard.close()
+
+
+def until_waiting(conninfo: str, lock: int, until: Future[object]) -> None:
+    """Return when a process of the server waits for the lock; fails if what is to wait for it has ended."""
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND (classid::bigint << 32 | objid::bigint) = %s"
+    with psycopg.connect(conninfo, autocommit=True) as watching:
+        while watching.execute(waits, (lock,)).rowcount == 0:
+            assert not until.done()
+            time.sleep(0.01)
 
 
 class Pooling(PostgresProxy):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 from shardq.storage.postgresql import groups
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, Home, pinned
-from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.locks import AWAITED, lock
 from shardq.storage.postgresql.read_cursors import late_of, lower
 from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECES, Piece, keys_of
 from shardq.storage.requests import Append
@@ -38,7 +38,8 @@ _COLUMNS = """
     shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data,
     message_group, place
 """
-# {0}: of a shard that is held; {1}: which of the bundles are stored. Those without a group have the place 0.
+# {0}: of a shard that is held; {1}: which of the bundles are stored; {2}: what is answered. Those without a group have
+# the place 0.
 _APPEND = f"""
     WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s {{0}}),
     new AS (
@@ -58,7 +59,7 @@ _APPEND = f"""
         FROM home CROSS JOIN unnest($11::uuid[], $12::bytea[]) AS d (id, data) JOIN new ON new.bundle_id = d.id
         ON CONFLICT DO NOTHING
     )
-    SELECT home.shard_key, ARRAY(SELECT bundle_id FROM new) FROM home
+    SELECT {{2}} FROM home
 """
 _UNFINISHED = """
     (
@@ -68,9 +69,11 @@ _UNFINISHED = """
 """
 # A statement that its client has given up may come after the repetition, whose message is finished by then. It waits
 # for no lock: what is finished meanwhile it would not see.
-_APPEND_FRESH = _APPEND.format("SKIP LOCKED", _UNFINISHED.format("b.id"))
+_APPEND_FRESH = _APPEND.format("SKIP LOCKED", _UNFINISHED.format("b.id"), AWAITED.format("$16", "$17"))
 _STORED = "(SELECT s.first FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id LIMIT 1)"
-_APPEND_NEW = _APPEND.format("", f"{_STORED} IS NULL AND {_UNFINISHED.format('b.id')}")
+_APPEND_NEW = _APPEND.format(
+    "", f"{_STORED} IS NULL AND {_UNFINISHED.format('b.id')}", "ARRAY(SELECT bundle_id FROM new)"
+)
 # One bundle without a group, as most sends are: without arrays, which cost as much as the rest.
 _APPEND_ONE = f"""
     WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s SKIP LOCKED),
@@ -83,7 +86,7 @@ _APPEND_ONE = f"""
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING shard_key, bundle_id
     )
     {{}}
-    SELECT home.shard_key FROM home
+    SELECT {AWAITED.format("$11", "$12")} FROM home
 """
 _APPEND_SHORT = _APPEND_ONE.format("$10::bytea", "")
 _APPEND_LONG = _APPEND_ONE.format(
@@ -120,20 +123,24 @@ _ANY_SINCE = "SELECT EXISTS (SELECT FROM @finished_{} WHERE period >= $1)"
 _EMPTY = "TRUNCATE @finished_{}"
 
 
-def append_at_once(sql: Sql, request: Append, now: int) -> bool:
-    """Store bundles that are not finished, in one statement; False, and nothing stored, when that does not do."""
+def append_at_once(sql: Sql, request: Append, waiting: Sequence[int | None], now: int) -> bool | None:
+    """Store bundles that are not finished, in one statement; None, and nothing stored, when that does not do.
+
+    Return whether a client may wait for them, by the numbers of the locks of those who wait.
+    """
     if late_of(request.bundles, now):
-        return False
+        return None
     if len(request.bundles) > 1:
-        return bool(sql.changed(_APPEND_FRESH, *_values(request)))
-    shard, (bundle,) = request.shard, request.bundles
-    return bool(
-        sql.changed(
+        stored = sql.changed(_APPEND_FRESH, *_values(request), *waiting)
+    else:
+        shard, (bundle,) = request.shard, request.bundles
+        stored = sql.changed(
             _APPEND_SHORT if len(bundle.data) <= _SHORT else _APPEND_LONG,
             *(shard.queue, shard.time_shard, shard.number, Id(bundle.id)),
             *(bundle.priority, bundle.due, bundle.enqueued_at, bundle.count, bundle.expires_at, bundle.data),
+            *waiting,
         )
-    )
+    return bool(stored[0][0]) if stored else None
 
 
 def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> None:
@@ -151,7 +158,7 @@ def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> 
         values = _values(request, of_all, places)
     else:  # before the change, as it may fail in a transaction of the application
         lower(sql, home.shard_key, late_of(request.bundles, sql.now()))
-    ((_, new),) = sql.changed(_APPEND_NEW, *values)
+    ((new,),) = sql.changed(_APPEND_NEW, *values)
     if new:
         _take_back(sql, home, new)
     if request.shard.is_grouped:

@@ -179,7 +179,7 @@ class JoinedSignals(Signals):
     def __init__(self, outside: Signals, channel: Channel, session: JoinedSession) -> None:
         self._outside, self._channel, self._session = outside, channel, session
 
-    def announce(self, queue: str) -> None:
+    def announce(self, queue: str, *, elsewhere: bool = True) -> None:  # noqa: ARG002 - not known before the commit
         """Notify waiting clients after the commit."""
         self._channel.tell_within(self._session, queue)
 

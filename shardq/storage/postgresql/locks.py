@@ -5,6 +5,10 @@
 - A removal of slices holds the locks of their bundles, as the last slice takes the data with it. A change of groups
   holds those of the groups. Beside a few of either, the shard is held together with others; above that, alone.
 
+- A client that waits for signals shares the lock of those who wait. A send shares a second lock until it is committed,
+  and learns whether it could have had the first one alone. A client that begins to wait takes the second one alone for
+  a moment: then no send is left that has not seen it.
+
 They are taken in this order, each kind sorted, and in a statement before the one that reads the rows that they guard.
 A statement sees the commits before its begin.
 """
@@ -18,6 +22,7 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Sql
 
 __all__ = [
+    "AWAITED",
     "BRIEF",
     "FEW",
     "LONG",
@@ -34,6 +39,15 @@ FEW = 16
 
 LONG, BRIEF = "5s", "500ms"
 """For how long a transaction waits for a lock; briefly if other callers wait for its end."""
+
+AWAITED = """
+    CASE
+        WHEN NOT coalesce(pg_try_advisory_xact_lock_shared({1}), false) THEN true
+        WHEN pg_try_advisory_lock({0}) THEN NOT pg_advisory_unlock({0})
+        ELSE true
+    END
+"""
+"""Whether a client waits for signals, by the numbers of the two locks; true where they are not known."""
 
 _LOCK = "SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k"
 _SHARE = "SELECT pg_advisory_xact_lock_shared($1)"

@@ -2,8 +2,9 @@
 
 A notification takes a lock of the whole server when it is committed. So it has a separate transaction, after that of
 the change, and is sent only when a client waits. A waiting client holds a lock that can be shared; another one that
-cannot have it alone knows of waiting clients. Behind a pooler nobody listens, and consumers poll: the server's
-connections, which others use later, would keep the lock and the listening.
+cannot have it alone knows of waiting clients. Most appends find that out in their own statement. Behind a pooler
+nobody listens, and consumers poll: the server's connections, which others use later, would keep the lock and the
+listening.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import psycopg
 
 from shardq.errors import ShardqError
 from shardq.storage.postgresql.connections import Address, Driver, Sql, connect, quoted
+from shardq.storage.postgresql.locks import LONG
 from shardq.storage.postgresql.session import Session
 
 __all__ = ["Channel"]
@@ -29,6 +31,8 @@ _TELL = """
 """
 _TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
+# Appends that are under way and have seen nobody wait. One that hangs is found by the next poll.
+_EARLIER = f"SELECT set_config('lock_timeout', '{LONG}', true), pg_advisory_xact_lock(%s)"
 _STANDS = "SELECT 1 WHERE current_setting('transaction_read_only') = 'off'"  # else another server is the primary by now
 _QUEUES = msgspec.json.Decoder(list[str])
 _EVERY = 5.0  # seconds until the connection is tried
@@ -43,6 +47,8 @@ class Channel:
         self._session, self._address = session, address
         digest = blake2b(f"{address.database}\0{address.schema}".encode(), digest_size=8).digest()
         self._lock = int.from_bytes(digest, "big", signed=True)
+        self.waiting = self._lock, self._lock ^ 1
+        """The numbers of the lock of clients that wait, and of that of appends."""
         self.channel = f"shardq_{digest.hex()}"
         """The channel of the server."""
         self.name = f"the notifications of {address}"
@@ -70,6 +76,8 @@ class Channel:
             if not waits.fetchall():
                 return
             connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
+            with suppress(psycopg.errors.LockNotAvailable):
+                connection.execute(_EARLIER, (self.waiting[1],), prepare=False)
             yield ()
             while True:
                 yield from self._heard(connection)

@@ -179,12 +179,16 @@ class PostgresStore(KeyMethods):
     def append(self, request: Append) -> None:
         """Store the bundles that are not known yet, all or none."""
         is_alone = request.fresh and not request.shard.is_grouped
-        is_stored = is_alone and self.session.statement(bundles.append_at_once, request)
-        with after_a_write(lambda: is_stored):
+        awaited = None
+        if is_alone:
+            waiting = self.channel.waiting if self.session.is_own else (None, None)
+            awaited = self.session.statement(bundles.append_at_once, request, waiting)
+        with after_a_write(lambda: awaited is not None):
             # A repetition lets claims find what was stored too late.
-            if not is_stored or late_of(request.bundles, self.now(), TOO_LATE):
+            if awaited is None or late_of(request.bundles, self.now(), TOO_LATE):
                 self.session.write(bundles.append, request)
-        self.signals.announce(request.shard.queue)
+                awaited = True
+        self.signals.announce(request.shard.queue, elsewhere=awaited)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages in one statement as a rule; long data is read after it."""

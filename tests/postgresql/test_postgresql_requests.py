@@ -1,0 +1,69 @@
+"""How many requests the server gets for an operation. Each of them is a wait for the network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from shardq.base.shard import Shard
+from shardq.storage.postgresql.store import PostgresStore
+from shardq.storage.postgresql.url import parse
+from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Span
+from shardq.testing import BundleFactory, ManualClock
+from tests.postgresql.lossy_proxy import PostgresProxy
+
+pytestmark = pytest.mark.server
+MINUTE = 60_000_000
+
+
+@pytest.fixture
+def counted(proxied: str, shard: Shard) -> Iterator[PostgresStore]:
+    """A store behind the proxy. Its clock stands still, so nothing is done that is done now and then."""
+    store = PostgresStore(parse(proxied)[0], clock=ManualClock())
+    make = BundleFactory(store.now)
+    store.append(Append(shard, (make(),)))  # which lists the shard
+    store.acknowledge(Acknowledge(shard, taken(store, shard)))
+    yield store
+    store.close()
+
+
+def taken(store: PostgresStore, shard: Shard) -> tuple[Span, ...]:
+    token = os.urandom(16)
+    slices = store.claim(Claim(shard, token, 500, MINUTE)).slices
+    return tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
+
+
+@pytest.mark.parametrize(
+    ("bundles", "messages", "size", "claim"),
+    [
+        (1, 1, 100, ["WITH"]),
+        (16, 1, 100, ["WITH"]),
+        (1, 500, 250_000, ["WITH", "SELECT"]),  # the data is read when the locks of the claim are released
+        (1, 500, 1000, ["WITH"]),
+    ],
+    ids=["a message", "sends of 16 threads", "a bundle of 500", "a short bundle of 500"],
+)
+def test_an_append_is_one_request_while_nobody_waits_and_so_are_a_claim_and_an_ack(
+    counted: PostgresStore,
+    proxy: PostgresProxy,
+    shard: Shard,
+    bundles: int,
+    messages: int,
+    size: int,
+    claim: list[str],
+) -> None:
+    make = BundleFactory(counted.now)
+    for _ in range(2):
+        proxy.arm(-1)
+        counted.append(
+            Append(shard, tuple(make(messages, data=b"x" * size) for _ in range(bundles)), fresh=True)
+        )
+        assert proxy.commands == ["WITH"]
+        proxy.arm(-1)
+        spans = taken(counted, shard)
+        assert proxy.commands == claim
+        proxy.arm(-1)
+        assert counted.acknowledge(Acknowledge(shard, spans)) == Fenced()
+        assert proxy.commands == ["WITH"]
