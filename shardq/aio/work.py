@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
@@ -15,6 +14,7 @@ from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out
 from shardq.base.codec import BYTES, Codec
+from shardq.base.log import Log
 from shardq.base.texts import described
 from shardq.client.consumer import MAX_BATCH
 from shardq.client.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
@@ -27,7 +27,7 @@ __all__ = ["Handler", "work"]
 Handler = Callable[[Message], Awaitable[object]]
 """Works one message. It may raise or return a Retry, Snooze, Discard or DeadLetter."""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _MOST = 10_000  # handlers at a time
 _PAUSE = 1.0  # seconds, after an error of the store

@@ -7,7 +7,6 @@ subscriber is named after the entry and its delivery, so that it gets no message
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -17,6 +16,7 @@ from contextlib import suppress
 
 from shardq.base.closing import Closing
 from shardq.base.codec import Codec
+from shardq.base.log import Log
 from shardq.base.waits import Flag
 from shardq.client import Client
 from shardq.client.batch import Batch
@@ -30,7 +30,7 @@ from shardq.storage.requests import EntryState
 
 __all__ = ["LEASE_SECONDS", "Entry", "Subscription", "keep_alive", "live_queues"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LEASE_SECONDS = 30.0
 _MANY = 100_000

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.rate import MOST_MESSAGES, Rate
 from shardq.base.ring import Layout
 from shardq.base.shard import check_queue_name
@@ -27,7 +27,7 @@ __all__ = [
     "warn_of_differences",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _YEAR = 366 * 86_400.0
 

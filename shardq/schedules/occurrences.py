@@ -8,10 +8,9 @@ again, under the same key. So a crash between any two steps neither loses nor do
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 
+from shardq.base.log import Log
 from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.storing import send_once
@@ -21,7 +20,7 @@ from shardq.storage.requests import EntryState
 
 __all__ = ["keep_going"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _FAR = 2**62  # microseconds
 _PATIENCE = 2_000_000  # for which who has decided upon an occurrence is given time to send it

@@ -17,7 +17,6 @@ its bundles was finished in between. Or a run is repeated after ``window``.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.outgoing_message import Headers
 from shardq.base.ring import Layout
 from shardq.base.shard import Shard, group_shard
@@ -42,7 +42,7 @@ from shardq.storage.bundle_id import repeatable_bundle_id
 
 __all__ = ["Run"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 APPEND_BYTES = 1_048_576
 APPEND_KEYS = 500

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
+from shardq.base.log import Log
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.settling.receipts import (
     ack_receipts,
@@ -21,7 +21,7 @@ from shardq.spark.options import SettleOptions
 
 __all__ = ["receipt_column", "settle_partition"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def receipt_column(schema: StructType, options: SettleOptions) -> str:

@@ -6,7 +6,6 @@ the tasks.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from shardq.base.log import Log
 from shardq.core.sending.planned_bundles import check_groups
 from shardq.errors import InvalidSetting, QueuePaused
 from shardq.spark.columns import Columns
@@ -30,7 +30,7 @@ from shardq.spark.settling import receipt_column, settle_partition
 
 __all__ = ["BatchSettler", "BatchWriter", "StreamSettler", "StreamWriter", "TaskReport"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -10,6 +9,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.waits import ChangeNotifier
 from shardq.storage.per_process import forks
 from shardq.worker.gate import Caution
@@ -17,7 +17,7 @@ from shardq.worker.report import WorkerReport
 
 __all__ = ["PrefetchLimit", "ThreadPool"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ has not changed since the sweep read it. So nothing is deleted that is in use, w
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.core.context.catalogue import note_deleted
 from shardq.core.context.queue_context import REFRESH_SECONDS, QueueContext
 from shardq.core.context.queue_records import jobs_of, marked, unused_since
@@ -28,7 +28,7 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["delete_unused", "drop_belongings", "sweep_beside"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _NOTICE = microseconds(2 * REFRESH_SECONDS)
 """After the mark was set, all clients know of it: one that used the queue before has removed it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread, Flag
 from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
@@ -14,7 +14,7 @@ from shardq.storage.signals.publisher import Line, Publisher
 
 __all__ = ["Signals", "Watch"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
 
