@@ -12,7 +12,7 @@ from shardq.aio.message import Batch, Message, observed_coroutine
 from shardq.aio.patterns import QueuePattern, working_consumer
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
-from shardq.aio.threads import carried_out
+from shardq.aio.threads import carried_out, is_abandoned
 from shardq.base.codec import BYTES, Codec
 from shardq.base.log import Log
 from shardq.base.texts import described
@@ -248,18 +248,20 @@ class _Work:
         return outcome
 
     async def _ending(self, message: Message) -> Outcome | None:
+        task = asyncio.current_task()
         try:
             returned = await self._handler(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
-            task = asyncio.current_task()
             if self._cancelled or (task is not None and task.cancelling()):
                 raise
             return Retry(reason="something that the handler awaited was cancelled")
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if is_abandoned(task):
+                raise
             _log.exception("message %s failed", message.id)
             return Retry(reason=described(error)[:_LONGEST_REASON])
         check_returned(self._handler, returned)
