@@ -18,7 +18,7 @@ from shardq.base.texts import shown
 from shardq.errors import Closed, ShardqError, StoreUnavailable
 from shardq.storage.per_process import forks
 
-__all__ = ["MOST_THREADS", "Threads", "Wraps", "awaited", "carried_out", "in_loop", "passed"]
+__all__ = ["MOST_THREADS", "Threads", "Wraps", "awaited", "carried_out", "in_loop", "is_abandoned", "passed"]
 
 MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
@@ -236,6 +236,14 @@ async def carried_out(call: Coroutine[Any, Any, R]) -> R:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise cancelled from error
         raise
+
+
+def is_abandoned(task: asyncio.Task[Any] | None) -> bool:
+    """Return whether the task's coroutine was closed and gets a GeneratorExit, as no loop runs it any more."""
+    try:
+        return asyncio.current_task() is not task
+    except RuntimeError:  # no loop runs in this thread
+        return True
 
 
 def in_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> R:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
@@ -13,8 +12,9 @@ from shardq.aio.message import Batch, Message, observed_coroutine
 from shardq.aio.patterns import QueuePattern, working_consumer
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
-from shardq.aio.threads import carried_out
+from shardq.aio.threads import carried_out, is_abandoned
 from shardq.base.codec import BYTES, Codec
+from shardq.base.log import Log
 from shardq.base.texts import described
 from shardq.client.consumer import MAX_BATCH
 from shardq.client.outcome import Backoff, DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
@@ -27,7 +27,7 @@ __all__ = ["Handler", "work"]
 Handler = Callable[[Message], Awaitable[object]]
 """Works one message. It may raise or return a Retry, Snooze, Discard or DeadLetter."""
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _MOST = 10_000  # handlers at a time
 _PAUSE = 1.0  # seconds, after an error of the store
@@ -248,18 +248,20 @@ class _Work:
         return outcome
 
     async def _ending(self, message: Message) -> Outcome | None:
+        task = asyncio.current_task()
         try:
             returned = await self._handler(message)
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
-            task = asyncio.current_task()
             if self._cancelled or (task is not None and task.cancelling()):
                 raise
             return Retry(reason="something that the handler awaited was cancelled")
-        except (KeyboardInterrupt, GeneratorExit):
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
+            if is_abandoned(task):
+                raise
             _log.exception("message %s failed", message.id)
             return Retry(reason=described(error)[:_LONGEST_REASON])
         check_returned(self._handler, returned)

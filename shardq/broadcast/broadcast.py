@@ -7,7 +7,6 @@ subscriber is named after the entry and its delivery, so that it gets no message
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from shardq.base.closing import Closing
 from shardq.base.codec import BYTES, Codec, check_codec
+from shardq.base.log import Log
 from shardq.base.outgoing_message import HeaderValue
 from shardq.base.shard import check_queue_name
 from shardq.base.waits import Flag
@@ -34,7 +34,7 @@ from shardq.storage.requests import EntryState
 
 __all__ = ["LEASE_SECONDS", "Broadcast", "Entry", "Subscription", "keep_alive", "live_queues"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LEASE_SECONDS = 30.0
 _MANY = 100_000

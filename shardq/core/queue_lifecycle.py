@@ -8,7 +8,6 @@ sweep read it. So nothing is deleted that is in use, wherever a sweep stops.
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.base.shard import check_queue_name
 from shardq.core.context.catalogue import note_change, note_deleted
 from shardq.core.context.queue_context import (
@@ -45,7 +45,7 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["alter_queue", "create_queue", "delete_queue", "delete_unused", "drop_belongings", "sweep_beside"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _NOTICE = microseconds(2 * REFRESH_SECONDS)
 """After the mark was set, all clients know of it: one that used the queue before has removed it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
@@ -10,6 +9,7 @@ from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
 import msgspec
 
 from shardq.base.codec import UNREADABLE
+from shardq.base.log import Log
 from shardq.base.rate import MOST_MESSAGES, Rate
 from shardq.base.shard import Layout, check_queue_name
 from shardq.base.texts import kind_of, plain, shown
@@ -27,7 +27,7 @@ __all__ = [
     "warn_of_differences",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _YEAR = 366 * 86_400.0
 

@@ -17,6 +17,7 @@ import msgspec
 
 from shardq.base.clock import from_datetime, microseconds, rest_after, seconds
 from shardq.base.closing import Closing
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.consumer import Consumer
@@ -42,7 +43,7 @@ from shardq.topics.names import worked_queues
 
 __all__ = ["INTERVAL_SECONDS", "Sampler"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 COARSE_SECONDS = 300
 AFTER_REPORTS_SECONDS = 2.0  # the sampler waits for reports that are on their way

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -13,13 +12,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from shardq.base.closing import Closing
+from shardq.base.log import Log
 from shardq.base.texts import shown
 from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
 
 __all__ = ["Answer", "Page", "PageServer", "check_port", "metrics_page"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_AT_ONCE = 32  # connections; others are closed at once
 REQUEST_SECONDS = 10.0  # for a whole request of a slow client, and for writing the answer

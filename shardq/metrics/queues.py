@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ import msgspec
 
 from shardq.base.clock import rest_after
 from shardq.base.closing import Closing
+from shardq.base.log import Log
 from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.base.texts import masked
 from shardq.base.waits import BackgroundThread
@@ -28,7 +28,7 @@ __all__ = ["INTERVAL_SECONDS", "SHARE_OF_TIME", "QueueMetrics"]
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 INTERVAL_SECONDS = 15.0
 KEPT_SECONDS = 300.0  # for which the last sample of a queue is shown while no other can be taken

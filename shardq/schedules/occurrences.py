@@ -11,11 +11,11 @@ such a record if it is as it was read, and keeps lives of one name apart. The id
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.shard import INTERNAL, check_queue_name
 from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext
@@ -29,7 +29,7 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["FOLDER", "Plans", "Seen", "check_id", "id_of", "keep_going"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 FOLDER = f"{INTERNAL}schedules/"
 _LONGEST_ID = 80  # names of queues have up to 100 characters on every store

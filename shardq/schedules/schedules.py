@@ -13,6 +13,7 @@ import msgspec
 from shardq.base.clock import to_datetime
 from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
 from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext, QueueContexts
@@ -102,11 +103,9 @@ class Schedules:
         QueueNotFound, or ScheduleExists, with nothing created.
         """
         name = check_id(id)
-        context = self._contexts.of(queue)
         plan = self._begun(
-            context,
             Plan(
-                queue=context.name,
+                queue=check_queue_name(queue),
                 life=os.urandom(8).hex(),
                 timing=timing_of(cron, every, at, time_zone),
                 until=None if until is None else moment_of("until", until),
@@ -118,8 +117,9 @@ class Schedules:
                 priority=priority,
                 group=group,
                 ttl=ttl,
-            ),
+            )
         )
+        context = self._contexts.of(queue)
         _check(context, name, plan)
         if len(context.live.jobs) >= _MOST and name not in context.live.jobs:
             raise InvalidSetting(
@@ -262,14 +262,14 @@ class Schedules:
         if _TIMINGS & changes.keys():
             changed = msgspec.structs.replace(changed, timing=_timed(plan.timing, changes), next=None)
         if (_TIMINGS | {"until", "count"}) & changes.keys():
-            changed = self._begun(context, changed)
+            changed = self._begun(changed)
         _check(context, name, changed)
         return changed
 
-    def _begun(self, context: QueueContext, plan: Plan) -> Plan:
+    def _begun(self, plan: Plan) -> Plan:
         """Return the schedule with its next occurrence after now. Raises InvalidSetting when there is none."""
         _check_end(plan)
-        now = context.store.now()
+        now = self._contexts.retry(self._contexts.store.now)
         first = plan.timing.first(now) if plan.next is None else plan.next
         if plan.next is None and plan.timing.at is not None and plan.timing.at <= now:
             at, here = (to_datetime(moment).isoformat() for moment in (plan.timing.at, now))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from shardq.base.log import Log
 from shardq.base.texts import masked
 from shardq.core.settings import check_number
 from shardq.errors import ShardqError
@@ -35,8 +35,8 @@ __all__ = ["API", "Service", "ServiceOptions"]
 
 API = "/api/v1"
 READY_SECONDS = 2.0
-_log = logging.getLogger("shardq.service")
-_audit = logging.getLogger("shardq.service.audit")
+_log = Log("shardq.service")
+_audit = Log("shardq.service.audit")
 
 
 class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ for the last batch.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice
@@ -44,7 +44,7 @@ from shardq.spark.stream_upkeep import Backlog, CommitLog, Heartbeat, LookingAft
 
 __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 CLAIM_MESSAGES = 10_000
 _GO_ON = "; to continue without them, restart the query once with failOnLeaseLoss=false"

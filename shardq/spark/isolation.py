@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 from pyspark.sql import Column, DataFrame, functions
 
+from shardq.base.log import Log
 from shardq.errors import InvalidSetting
 from shardq.spark.jobs.job import QueueLocation
 
 __all__ = ["isolate_failures"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Work = Callable[[DataFrame, int], None]
 

@@ -17,7 +17,6 @@ its bundles was finished in between. Or a run is repeated after ``window``.
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ from typing import TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.outgoing_message import Headers
 from shardq.base.shard import Layout, Shard, group_shard
 from shardq.core.context.decision_log import Decision, DecisionLog
@@ -40,7 +40,7 @@ from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_
 
 __all__ = ["Run"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 APPEND_BYTES = 1_048_576
 APPEND_KEYS = 500

@@ -9,7 +9,6 @@ open, waiting for the result.
 from __future__ import annotations
 
 import inspect
-import logging
 import select
 import threading
 import time
@@ -22,6 +21,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.errors import ShardqError
 from shardq.spark.columns import Columns
 from shardq.spark.connection import task_context
@@ -32,7 +32,7 @@ from shardq.topics.envelopes import packed
 
 __all__ = ["TaskAbandoned", "Throttle", "send_partition"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _NAMES = ("outfile", "sock_file")  # of the connection, in the functions of pyspark.worker that called us
 BUNDLE_BYTES = 262_144

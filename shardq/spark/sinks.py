@@ -6,7 +6,6 @@ the tasks.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StringType, StructType
 
+from shardq.base.log import Log
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.planned_bundles import check_groups
 from shardq.core.settling.receipts import (
@@ -44,7 +44,7 @@ __all__ = [
     "settle_partition",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 def receipt_column(schema: StructType, options: SettleOptions) -> str:

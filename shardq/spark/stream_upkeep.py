@@ -10,7 +10,6 @@ stands still costs nothing while tasks read. After that it may stand still until
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import threading
@@ -27,6 +26,7 @@ from pyarrow import fs
 
 from shardq.base.clock import microseconds, to_datetime
 from shardq.base.closing import Closing
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.counts import counts_of, total
@@ -38,7 +38,7 @@ from shardq.errors import InvalidSetting, QueueNotFound
 
 __all__ = ["Backlog", "CommitLog", "Heartbeat", "LookingAfter", "interval_of", "slots_of", "task_slots"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _LOCAL = re.compile(rb"(?:spark\.master=|--master[\0 =])local(?:\[(\d+|\*)(?:,\d+)?\])?\0")
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls otherwise than Arrow

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from statistics import median_low
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.errors import OutcomeUnknown, StoreUnavailable
 
 __all__ = ["Moment", "ServerClock", "time_of_day", "uptime"]
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _INTERVAL = 30_000_000
 _RETRY = 2_000_000

@@ -6,7 +6,6 @@ A publisher notifies other processes of the queues in which messages became deli
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import closing
 from typing import Protocol
 
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread, ChangeNotifier, Flag
 from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
@@ -21,7 +21,7 @@ from shardq.storage.requests import Finding
 
 __all__ = ["Line", "OpenLine", "Publisher", "Signals", "Watch"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _GAP = 0.004  # seconds between two messages to the others
 _LONGEST_PAUSE = 5.0  # seconds between two attempts to tell them

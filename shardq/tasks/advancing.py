@@ -10,11 +10,11 @@ The last step of a bucket decides the bucket's entry in the same way, and contin
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.core.message import Message
 from shardq.errors import (
     InvalidMessage,
@@ -45,7 +45,7 @@ from shardq.tasks.steps import (
 
 __all__ = ["Seen", "advance", "give_up", "start_bucket", "start_run", "start_workflow"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 UNSENDABLE = (InvalidMessage, InvalidName, InvalidSetting, UnsupportedByStore)
 """Of a step that is too large, in a group where the store has none, or forged: it could not be sent later either."""

@@ -15,6 +15,7 @@ from shardq.client.producer import Producer
 from shardq.client.queue import Queue
 from shardq.client.queue_internals import found_in, holders_of
 from shardq.core.message import StoredMessage
+from shardq.core.sending.prepared import prepare_options
 from shardq.core.settings import QueueSettings, warn_of_differences
 from shardq.errors import BodyNotFound, InvalidMessage, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.storage.per_process import OwnLock
@@ -66,6 +67,9 @@ class Binding:
         ``tasks`` are those that follow in this queue from a message that begins a workflow.
         """
         names = tasks or {str(each.headers[NAME]) for each in messages if each.headers}
+        if queue not in self._opened_queues:  # a call that is refused creates no queue
+            for each in messages:
+                prepare_options(each, queue)
         try:
             return self._with_queue(queue, names, lambda opened: _sent(opened.producer, messages))
         except MessageTooLarge as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from shardq.base.callables import check_runs
+from shardq.base.log import Log
 from shardq.base.texts import shown
 from shardq.errors import InvalidSetting, ShardqError
 from shardq.tasks.entries import MAX_ENTRY_BYTES
@@ -34,7 +34,7 @@ __all__ = [
     "run_function",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 TELL_SECONDS = 0.5  # between two notes of its progress
 
 

@@ -172,16 +172,21 @@ class _Source(NamedTuple):
     code: CodeType
     place: str  # of the function
     module: str  # whose execution made the task
-    execution: object  # another one after a reload
+    spec: object  # which the import system makes anew each time that it executes the module
+    names: dict[str, Any] | None  # of that execution
     body: CodeType | None  # of the module, or of the cell of a notebook
 
     def may_replace(self, before: _Source) -> bool:
         """Return True when the module was loaded again, or an interactive session has defined the function again."""
-        if self.module != before.module:
-            return False
-        if self.execution is not before.execution:
-            return True
+        if self.module != before.module or self.spec is not before.spec:
+            return self.module == before.module and self.spec is not None
+        if self.names is not before.names:  # a script that was run again, or the text of a plugin
+            return self._is_script and before._is_script
         return self.place == before.place and self.body is not before.body and self.code is not before.code
+
+    @property
+    def _is_script(self) -> bool:
+        return self.spec is None and self.body is not None and self.body.co_filename == self.module
 
 
 def _source_of(function: Any) -> _Source:
@@ -190,10 +195,10 @@ def _source_of(function: Any) -> _Source:
         frame = frame.f_back
     code, place = function.__code__, f"{function.__module__}:{function.__qualname__}"
     if frame is None:  # in a thread
-        return _Source(code, place, "", None, None)
+        return _Source(code, place, "", None, None, None)
     names = frame.f_globals
     module = str(names.get("__file__") or names.get("__name__"))
-    return _Source(code, place, module, names.get("__spec__") or names, frame.f_code)
+    return _Source(code, place, module, names.get("__spec__"), names, frame.f_code)
 
 
 def _is_module(frame: FrameType) -> bool:

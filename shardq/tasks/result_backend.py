@@ -6,7 +6,6 @@ too, in another queue, so that a list of workflows reads nothing else.
 
 from __future__ import annotations
 
-import logging
 import random
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import cast
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.outgoing_message import OnConflict, OutgoingMessage
 from shardq.base.waits import Flag
 from shardq.client import Client
@@ -39,7 +39,7 @@ from shardq.tasks.plans import AssignedIds, read_assigned_ids
 
 __all__ = ["ResultBackend", "Upkeep"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 RESULTS = "_shardq/tasks/results"
 WORKFLOWS = "_shardq/tasks/workflows"

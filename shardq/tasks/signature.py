@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Generic, TypeVar, Unpack
 
 import msgspec
@@ -11,7 +12,8 @@ import msgspec
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.texts import kind_of, shown
 from shardq.client.queue import Queue
-from shardq.errors import InvalidSetting, PartialSend, QueueNotFound, UnsupportedByStore
+from shardq.core.sending.prepared import prepare_options
+from shardq.errors import InvalidSetting, PartialSend, QueueNotFound, SchemaMismatch, UnsupportedByStore
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.binding import Binding, settings_for
 from shardq.tasks.entries import KEEP, NAME, TIMEOUT
@@ -94,8 +96,9 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
                 "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
                 f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
             )
-        binding.settings(options.queue, [self.task.name])  # a queue that is missing is created
-        return binding.client.schedules.create(
+        prepare_options(message, options.queue)
+        create = partial(
+            binding.client.schedules.create,
             schedule_id,
             queue=options.queue,
             body=message.body,
@@ -105,6 +108,10 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
             ttl=message.ttl,
             **timing,
         )
+        with suppress(QueueNotFound, SchemaMismatch):  # a call that is refused creates no queue
+            return create()
+        binding.queue(options.queue, [self.task.name])
+        return create()
 
     def check_whole(self) -> None:
         """Raise ArgumentsRejected for a call that waits for the result of a step before it."""

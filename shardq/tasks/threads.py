@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
+from shardq.base.log import Log
 from shardq.tasks.errors import TaskCancelled, TaskTimeout
 from shardq.worker.loop import CoroutineLoop
 
 __all__ = ["OTHERS_CANCELLED", "a_thread_starts", "in_time", "interrupted_after", "run_coroutine"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 T = TypeVar("T")
 

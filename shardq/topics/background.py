@@ -7,13 +7,13 @@ process.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import weakref
 from collections.abc import Callable
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread, Flag
 from shardq.client.consumer import Consumer
 from shardq.core.context.queue_context import QueueContext, QueueContexts
@@ -24,7 +24,7 @@ from shardq.topics.relay import Relay
 
 __all__ = ["Background", "background_of", "relay_beside"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _WAIT_SECONDS = 5.0  # for messages; it also looks as often for what a relay that died has left
 LINGER_SECONDS = 1.0  # a publisher relays what no consumer's process has relayed by then

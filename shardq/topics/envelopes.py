@@ -5,7 +5,6 @@ An envelope's body is laid out as the data of a bundle. So a subscription that t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, TypeGuard
@@ -14,6 +13,7 @@ import msgspec
 
 from shardq.base.clock import from_datetime
 from shardq.base.codec import Codec
+from shardq.base.log import Log
 from shardq.base.outgoing_message import Headers, HeaderValue, OutgoingMessage
 from shardq.base.texts import shown
 from shardq.core.message import Message
@@ -35,7 +35,7 @@ __all__ = [
     "packed",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_BYTES = 983_040
 """Of a message with its subject and headers: an envelope of it goes into one write of every store."""

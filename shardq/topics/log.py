@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import groupby, islice
@@ -11,6 +10,7 @@ from itertools import groupby, islice
 import msgspec
 
 from shardq.base.clock import from_datetime, microseconds
+from shardq.base.log import Log
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
@@ -33,7 +33,7 @@ __all__ = [
     "next_chunk",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LEASE_SECONDS = 30.0
 _SETTLED = 60_000_000  # microseconds

@@ -19,7 +19,6 @@ stands still.
 
 from __future__ import annotations
 
-import logging
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from contextlib import suppress
 import msgspec
 
 from shardq.base.clock import from_datetime, microseconds
+from shardq.base.log import Log
 from shardq.base.receipt import Receipt
 from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContexts
@@ -52,7 +52,7 @@ from shardq.topics.state import Held, Round, SubscriptionRecord, TopicState, ope
 
 __all__ = ["APART", "Relay"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _COURTESY = 10_000_000  # microseconds; a round that is younger is left to who began it
 TURN = 1.0  # seconds for which others go from round to round before somebody who waits completes theirs, and is next

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.texts import described
 from shardq.client.batch import Batch
 from shardq.client.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
@@ -27,7 +28,7 @@ from shardq.worker.policy import (
     shortened,
     trace_of,
 )
-from shardq.worker.report import Tally, enable_loggers
+from shardq.worker.report import Tally
 from shardq.worker.shell_command import CommandFailed
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ __all__ = [
     "WholeBatch",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MessageHandler: TypeAlias = "Callable[[Message], object] | Callable[[shardq.aio.Message], Awaitable[object]]"
 BatchHandler: TypeAlias = "Callable[[Batch], object] | Callable[[shardq.aio.Batch], Awaitable[object]]"
@@ -236,7 +237,6 @@ def _fail(
 
     False if it ends the worker.
     """
-    enable_loggers(_log)
     error = attempt.failure(raised)
     if error is None:
         attempt.interrupted += messages

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
@@ -11,6 +10,7 @@ from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from shardq.base.log import Log
 from shardq.base.patterns import is_pattern
 from shardq.client.batch import Batch
 from shardq.client.consumer import Consumer
@@ -26,7 +26,7 @@ from shardq.worker.attempt import Attempt
 from shardq.worker.gate import open_gate, permit_gate
 from shardq.worker.matched import WorkedQueues, follows
 from shardq.worker.options import WorkerOptions
-from shardq.worker.report import Tally, WorkerReport, enable_loggers
+from shardq.worker.report import Tally, WorkerReport
 from shardq.worker.settling import AttemptSettling
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerLoop"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
 ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
@@ -81,7 +81,6 @@ class WorkerLoop(ABC):
     def _consume_until_stopped(self) -> None:
         faults = 0  # of the store, in a row
         while not self._stopping:
-            enable_loggers(_log)
             batches = self.report.batches
             try:
                 self._open_gate()

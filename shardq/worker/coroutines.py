@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from shardq.aio.message import Batch, Message, acks_of, observed_coroutine
-from shardq.aio.threads import Threads, carried_out
+from shardq.aio.threads import Threads, carried_out, is_abandoned
 from shardq.client.batch import Batch as SyncBatch
 from shardq.client.queue_internals import chains_of
 from shardq.core.hooks import Hooks
@@ -108,7 +108,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
             began = perf_counter()
             try:
                 outcome = await self._outcome(message)
-            except GeneratorExit:  # nothing can be awaited
+            except GeneratorExit:  # the coroutine is closed, and nothing can be awaited
                 stack.close()
                 raise
             except BaseException:
@@ -134,11 +134,11 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
 
     async def _outcome(self, message: SyncMessage) -> Callable[[], object]:
         """Call the handler; returns a function that returns or raises as it did."""
+        task = asyncio.current_task()
         try:
             returned = await _awaited(self.each.handler, self.loop.message(message))
         except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
+            if is_abandoned(task) or (task is not None and task.cancelling()):
                 raise  # the worker was interrupted
             return _raising(error)
         return lambda: returned

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeAlias
 
+from shardq.base.log import Log
 from shardq.client.batch import Batch
 from shardq.client.queue import Queue
 from shardq.client.semaphore import Permit, Semaphore
@@ -16,7 +16,7 @@ from shardq.errors import PermitLost, PermitTimeout, QueueNotFound, ShardqError
 
 __all__ = ["Caution", "Gate", "open_gate", "permit_gate", "present_gate", "set_apart"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 Gate: TypeAlias = Callable[[], AbstractContextManager[bool]]
 """Entered for each call of the handler. False: the worker is stopping, and the handler is not to be called."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.outgoing_message import TASK_HEADER
 from shardq.base.texts import described
 from shardq.client.outcome import outcome_name
@@ -25,7 +26,7 @@ __all__ = ["JsonFormatter", "JsonLog", "MessageEvents"]
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 """The attributes of every record. All others are fields that were given with it."""
 
-_log = logging.getLogger("shardq.messages")
+_log = Log("shardq.messages")
 
 
 class JsonFormatter(logging.Formatter):

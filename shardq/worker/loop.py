@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
@@ -11,11 +10,12 @@ from concurrent.futures import Future, wait
 from functools import partial
 from typing import Any, TypeVar
 
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread, Flag
 
 __all__ = ["CoroutineLoop"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 T = TypeVar("T")
 

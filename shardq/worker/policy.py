@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from shardq.base.callables import check_runs, function_named
+from shardq.base.log import Log
 from shardq.base.texts import escaped, shown
 from shardq.client.outcome import Outcome, Retry
 from shardq.core.message import Message
@@ -28,7 +28,7 @@ __all__ = [
     "trace_of",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LONGEST_TEXT = 2_000
 """Characters of an error's text that are logged or kept: that of a driver may have all that was sent in it."""

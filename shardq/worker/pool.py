@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 import signal
 import time
@@ -16,6 +15,7 @@ import msgspec
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
 from shardq.base.callables import check_runs
+from shardq.base.log import Log
 from shardq.base.texts import described, kind_of, masked, shown
 from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting, ShardqError
@@ -24,7 +24,7 @@ from shardq.worker.attempt import Handler
 from shardq.worker.json_log import JsonLog
 from shardq.worker.options import WorkerKeywords, WorkerOptions, assign
 from shardq.worker.process import WorkerPlan
-from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.report import WorkerReport
 from shardq.worker.scaling import LOOK_SECONDS, Backlog, Processes, Scaling, bounds
 from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PoolReport", "WorkerPool", "WorkersFailing"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 TURN_SECONDS = 0.25  # the longest wait for reports
 
@@ -226,7 +226,6 @@ class WorkerPool:
 
     def _turn(self) -> bool:
         """Look after the processes once; True when all is done."""
-        enable_loggers(_log)
         self._pass_on_stops()
         self._scale()
         for slot in self._slots:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import signal
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from shardq.base.callables import function_named
+from shardq.base.log import Log
 from shardq.base.texts import text_of
 from shardq.client import Client, connect
 from shardq.errors import ShardqError
@@ -26,7 +26,7 @@ from shardq.worker.consuming import WorkerLoop
 from shardq.worker.json_log import JsonLog
 from shardq.worker.matched import opened
 from shardq.worker.options import WorkerOptions
-from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.report import WorkerReport
 from shardq.worker.shell_command import ShellCommand
 from shardq.worker.signals import (
     call_on,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REPORT_SECONDS", "Ended", "WorkerPlan", "reporting", "run_process", "sendable"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 REPORT_SECONDS = 0.2
 MEASURED_EVERY = 5  # reports: what was measured is larger
@@ -182,7 +182,6 @@ def reporting(
                 channel.send(worker.report)
                 if metrics is not None and turn % MEASURED_EVERY == 0:
                     channel.send(metrics.measures())
-                enable_loggers(_log)
         except OSError:  # the parent is gone
             worker.stop()
             if not done.wait(patience):

@@ -1,8 +1,7 @@
-"""Counters of workers, and their loggers."""
+"""Counters of workers."""
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
@@ -11,20 +10,7 @@ from shardq.core.hooks import Observer
 from shardq.core.settling.dead_letters import LONGEST_REASON
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["Tally", "WorkerReport", "enable_loggers"]
-
-
-def enable_loggers(one: logging.Logger) -> None:
-    """Enable all loggers of shardq again if one of them was disabled.
-
-    `logging.config.dictConfig` and `fileConfig` disable every logger that exists, unless the program asks them not to:
-    a worker would report no failure from then on.
-    """
-    if not one.disabled:  # as almost always
-        return
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.partition(".")[0] == "shardq" and isinstance(logger, logging.Logger):
-            logger.disabled = False
+__all__ = ["Tally", "WorkerReport"]
 
 
 class WorkerReport(msgspec.Struct, frozen=True):

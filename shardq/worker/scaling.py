@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 
+from shardq.base.log import Log
 from shardq.base.patterns import is_pattern
 from shardq.base.waits import Flag
 from shardq.client import Client, connect
@@ -22,7 +22,7 @@ __all__ = [
     "bounds",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 LOOK_SECONDS = 10.0  # from one count of the queues to the next
 UP_SECONDS = 20.0  # that too much is due before processes are added
 DOWN_SECONDS = 60.0  # that nothing is due and a process is idle before one is retired

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from shardq.base.log import Log
 from shardq.client.batch import Batch
 from shardq.client.outcome import Backoff, DeadLetter, Retry, Snooze
 from shardq.client.queue import Queue
@@ -27,7 +27,7 @@ from shardq.worker.report import Tally
 
 __all__ = ["AttemptSettling"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _Key = TypeVar("_Key", bound=Hashable)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import os
 import threading
@@ -12,6 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
+from shardq.base.log import Log
 from shardq.client.outcome import Backoff
 from shardq.errors import ShardqError, StoreUnavailable
 from shardq.worker.process import Ended, WorkerPlan, run_process
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Child", "Slot", "WorkersFailing"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 PAUSES = Backoff(0.5, 30.0)
 STILL_SECONDS = 3.0  # without a read of the reports: this process stood still, as after Ctrl-Z

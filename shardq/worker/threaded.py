@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
@@ -23,12 +22,11 @@ from shardq.worker.attempt import Attempt
 from shardq.worker.consuming import WorkerLoop
 from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import WorkerOptions
-from shardq.worker.report import WorkerReport, enable_loggers
+from shardq.worker.report import WorkerReport
 from shardq.worker.threads import EndedUnits, PrefetchLimit, ThreadPool, U, by_batch, first_of
 
 __all__ = ["ThreadedLoop"]
 
-_log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 5.0
 
@@ -124,7 +122,6 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
         while not self._stopping:
-            enable_loggers(_log)
             longest = self._look_around()
             if (room := self._prefetch.wait_for_room(0.5)) == 0:
                 idle_since = time.monotonic()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.waits import ChangeNotifier
 from shardq.client.batch import Batch
 from shardq.client.queue_internals import chains_of, one_by_one
@@ -21,7 +21,7 @@ from shardq.worker.report import WorkerReport
 
 __all__ = ["EndedUnits", "PrefetchLimit", "ThreadPool", "U", "Unit", "by_batch", "first_of", "units_of"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class Unit:

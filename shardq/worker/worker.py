@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal, Unpack, overload
@@ -30,13 +29,10 @@ from shardq.worker.matched import ByQueue
 from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
-from shardq.worker.report import enable_loggers
 from shardq.worker.threaded import ThreadedLoop
 from shardq.worker.threads import Unit, units_of
 
 __all__ = ["Worker"]
-
-_log = logging.getLogger(__name__)
 
 
 class Worker(ThreadedLoop[Unit]):
@@ -142,7 +138,6 @@ class Worker(ThreadedLoop[Unit]):
             for batch in self._batches(consumer):
                 self._tally.add(batches=1)
                 self._tally.hold(len(batch))
-                enable_loggers(_log)
                 attempt = Attempt(batch)
                 self._open.add(attempt)
                 try:

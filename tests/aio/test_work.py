@@ -293,14 +293,15 @@ def test_a_handler_that_returns_what_says_nothing_ends_the_work_and_its_message_
     run(main)
 
 
-def test_an_exit_in_a_handler_is_a_failure_of_its_message(run) -> None:
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()], ids=repr)
+def test_an_exit_in_a_handler_is_a_failure_of_its_message(run, error: BaseException) -> None:
     async def main(client: shardq.aio.Client) -> None:
         queue = await client.create_queue("jobs", retry_delay=60)
         await queue.producer().send_many([b"exits", b"works"])
 
         async def handler(message: shardq.aio.Message) -> None:
             if message.body == b"exits":
-                raise SystemExit(3)
+                raise error
 
         assert await shardq.aio.work(queue, handler, wait=0) == 1
         (left,) = await queue.peek()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import logging.config
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -121,6 +121,25 @@ def test_a_new_release_is_told_which_of_its_settings_are_not_applied(
         release(other, 2)
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     assert text in caplog.records[0].getMessage()
+
+
+@pytest.mark.parametrize(("release", "text"), RELEASES.values(), ids=RELEASES)
+def test_a_new_release_is_told_so_after_logging_was_configured(
+    queues: shardq.Client,
+    url: str,
+    release: Release,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    release(queues, 1)
+    for each in logging.root.manager.loggerDict.values():
+        if isinstance(each, logging.Logger):
+            monkeypatch.setattr(each, "disabled", each.disabled)
+    logging.config.dictConfig({"version": 1})  # which disables all loggers
+    with shardq.connect(url) as other:
+        release(other, 2)
+    assert text in caplog.text
 
 
 def test_a_release_that_gives_no_setting_is_told_nothing(

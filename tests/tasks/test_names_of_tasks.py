@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import runpy
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -214,3 +215,46 @@ def test_an_interactive_session_may_define_a_task_again(tasks: Tasks) -> None:
 def test_an_interactive_session_cannot_make_two_tasks_of_one_factory(tasks: Tasks) -> None:
     with pytest.raises(shardq.InvalidSetting, match="there are two tasks 'scale'"):
         entered(tasks, MAKERS, "scaled(tasks, None, 2)", "scaled(tasks, None, 3)")
+
+
+PLUGIN = "@tasks.task\ndef version(): return {number}"
+
+
+def of_other_names(tasks: Tasks) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"tasks": tasks}, {"tasks": tasks}
+
+
+def of_the_names_of_their_loader(tasks: Tasks) -> tuple[dict[str, Any], dict[str, Any]]:
+    return globals() | {"tasks": tasks}, globals() | {"tasks": tasks}
+
+
+def of_the_names_of_a_script(tasks: Tasks) -> tuple[dict[str, Any], dict[str, Any]]:
+    script = {"__name__": "__main__", "__file__": "script.py", "__spec__": None, "tasks": tasks}
+    return dict(script), dict(script)
+
+
+@pytest.mark.parametrize("files", [("a.py", "b.py"), ("<string>", "<string>")])
+@pytest.mark.parametrize("names", [of_other_names, of_the_names_of_their_loader, of_the_names_of_a_script])
+def test_plugins_that_a_loader_executes_cannot_take_the_names_of_each_others_tasks(
+    tasks: Tasks,
+    names: Callable[[Tasks], tuple[dict[str, Any], dict[str, Any]]],
+    files: tuple[str, str],
+) -> None:
+    first, second = (
+        (compile(PLUGIN.format(number=number), file, "exec"), each)
+        for number, (file, each) in enumerate(zip(files, names(tasks), strict=True))
+    )
+    exec(*first)
+    with pytest.raises(shardq.InvalidSetting, match="there are two tasks 'version'"):
+        exec(*second)
+
+
+def test_a_script_that_is_run_again_replaces_its_tasks(
+    tasks: Tasks, write: Callable[[str, str], None], tmp_path: Path
+) -> None:
+    for number in (1, 2):
+        write("shop_of_tasks", MODULE.format(number=number))
+        runpy.run_path(str(tmp_path / "shop_of_tasks.py"))
+        result = tasks.tasks["version"].send()
+        tasks.drain()
+        assert result.get(timeout=0) == number

@@ -6,8 +6,9 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,6 +16,7 @@ import shardq
 from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.tasks import (
+    Task,
     TaskCancelled,
     TaskFailed,
     Tasks,
@@ -222,3 +224,30 @@ def _working(*workers: TaskWorker) -> Iterator[None]:
 
 async def _awaited(result: object) -> object:
     return await result  # type: ignore[misc]
+
+
+WRONG: dict[str, Callable[[Task[[int], int, int]], object]] = {
+    "delay": lambda add: add.options(delay=-1).send(1),
+    "unique key": lambda add: add.options(unique_key="x" * 999).send(1),
+    "two keys": lambda add: add.options(unique_key="x", dedupe_key="x").send(1),
+    "interval": lambda add: add.signature(1).schedule("s", every=-1),
+    "time": lambda add: add.signature(1).schedule("s", at=datetime(2000, 1, 1, tzinfo=UTC)),
+    "priority of a schedule": lambda add: add.options(priority=99).signature(1).schedule("s", every=60),
+}
+
+
+@pytest.mark.parametrize("send", WRONG.values(), ids=WRONG)
+def test_a_call_that_is_refused_creates_no_queue(
+    any_url: str, name: str, send: Callable[[Task[[int], int, int]], object]
+) -> None:
+    with shardq.connect(any_url) as client:
+        tasks = Tasks()
+        tasks.bind(client)
+
+        @tasks.task(queue=name)
+        def add(number: int) -> int:
+            return number
+
+        with pytest.raises((shardq.InvalidMessage, shardq.InvalidSetting)):
+            send(add)
+        assert not client.queues(name)

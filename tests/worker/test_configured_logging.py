@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import logging.config
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import shardq
 from shardq import Message, Queue
 from shardq.tasks import Tasks, TaskWorker
 from shardq.worker import Worker, WorkerPool
@@ -116,3 +118,10 @@ def test_a_level_silences_shardq(queue: Queue, tmp_path: Path, capsys: pytest.Ca
     finally:
         logger.setLevel(logging.NOTSET)
     assert "boom" not in capsys.readouterr().err
+
+
+def test_no_module_has_a_logger_that_a_configuration_disables() -> None:
+    texts = {file: file.read_text() for file in Path(shardq.__file__).parent.rglob("*.py")}
+    assert [
+        file for file, text in texts.items() if re.search(r"^_\w+ = logging\.getLogger", text, re.M)
+    ] == []

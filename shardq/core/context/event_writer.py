@@ -18,6 +18,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread
 from shardq.core.context.counters import Counters
 from shardq.errors import ShardqError
@@ -26,7 +27,7 @@ from shardq.storage.store import Store
 
 __all__ = ["Entry", "EventWriter", "Write"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_TEXT = 500  # characters of a reason or an error
 _MOST_WAITING = 20_000  # entries; further ones are lost while this many wait for a store that fails

@@ -13,13 +13,13 @@ safe:
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import takewhile
 
 from shardq.base.large_body import LargeBody
+from shardq.base.log import Log
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import slices
@@ -40,7 +40,7 @@ from shardq.storage.requests import Bundle, Peek, StoredSlice, Sweep
 
 __all__ = ["collect_bodies", "remove_body"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PAGE = 1_000
 

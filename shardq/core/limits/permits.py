@@ -17,12 +17,12 @@ These rules keep the number of permits that are held within the limit:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import msgspec
 
 from shardq.base.clock import seconds
+from shardq.base.log import Log
 from shardq.base.outgoing_message import Bundle
 from shardq.base.shard import INTERNAL, Shard, check_queue_name
 from shardq.core.browsing import slices
@@ -53,7 +53,7 @@ __all__ = [
     "permits_queue",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 MOST_PERMITS = 1_024
 _SINGLES = 16

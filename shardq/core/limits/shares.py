@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,6 +10,7 @@ from typing import Protocol, Self, TypeAlias
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.rate import Rate
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice, count_of, first_of
@@ -29,7 +29,7 @@ __all__ = [
     "units",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _SECOND = 1_000_000
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import time
 from collections.abc import Sequence
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.base.shard import Layout, Shard
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
@@ -30,7 +30,7 @@ from shardq.storage.writing import telling_done
 __all__ = ["QueueClaims"]
 
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 CONTENTION_PAUSE = 50_000  # microseconds for which a shard that another consumer has locked is left alone
 

@@ -11,12 +11,12 @@ If that client died, the message stays until its send can no longer be reported 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
 from shardq.base.codec import BYTES, UNREADABLE
+from shardq.base.log import Log
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys
 from shardq.core.held import HeldSlice, SettleState
@@ -33,7 +33,7 @@ from shardq.storage.requests import Bundle, DedupeEntry, expired
 
 __all__ = ["DeliveryFilter", "count_received", "expires_before", "is_expired"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 REMEMBERED = 900_000_000  # microseconds; a send that may be stored can be repeated for a minute less
 KEPT_BACK = 10_000_000  # microseconds

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import seconds
+from shardq.base.log import Log
 from shardq.base.patterns import NamePattern
 from shardq.core.context.catalogue import CATALOGUE, MatchedQueues, create_catalogue
 from shardq.core.context.identity import ConsumerIdentity
@@ -26,7 +26,7 @@ from shardq.storage.records import QueueRecord, Registration
 
 __all__ = ["Following"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LIST_INTERVAL = 60_000_000
 """Microseconds after which the queues are listed whatever the catalogue says: its version is a hint."""

@@ -10,13 +10,13 @@ one more delivery of its messages, and those that were delivered too often becom
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
 from shardq.base.codec import BYTES
+from shardq.base.log import Log
 from shardq.core.browsing import find_parts, held_stored
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
@@ -48,7 +48,7 @@ from shardq.storage.requests import Claim, Span
 
 __all__ = ["NamedClaims", "Taking"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PREFIX = "shardq-claim:"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from shardq.base.clock import seconds
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.retry import Retry
 from shardq.core.held import HeldSlice, first_of
@@ -18,7 +18,7 @@ from shardq.storage.per_process import forks
 
 __all__ = ["Overlap"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 LONGEST_WAIT = 1.0  # seconds
 

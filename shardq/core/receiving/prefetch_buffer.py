@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Collection, Sequence
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.core.held import HeldSlice, count_of, first_of
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.core.settling.engine import SettleEngine
@@ -15,7 +15,7 @@ from shardq.errors import ShardqError
 
 __all__ = ["Ahead", "PrefetchBuffer"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 
 class _Waiting(msgspec.Struct, frozen=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from shardq.base.clock import seconds
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice, count_of
@@ -21,7 +21,7 @@ from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, St
 
 __all__ = ["Prefetcher"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 PAUSE_SECONDS = 0.1
 HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)

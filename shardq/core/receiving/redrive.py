@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -10,6 +9,7 @@ from contextlib import contextmanager, suppress
 from shardq.base.callables import check_runs
 from shardq.base.clock import microseconds
 from shardq.base.codec import BYTES
+from shardq.base.log import Log
 from shardq.base.receipt import MessageId
 from shardq.base.shard import DEAD_LETTER_SUFFIX, Shard
 from shardq.core.browsing import blocked_slices, browse, held_stored, read_properties
@@ -30,7 +30,7 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["redrive", "unblock"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 REDRIVE_LEASE_SECONDS = 60.0
 REDRIVE_BATCH = 1_000
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
+from shardq.base.log import Log
 from shardq.core.context.identity import REGISTRATION_LIFETIME
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
@@ -18,7 +18,7 @@ from shardq.storage.store import Store
 
 __all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "RegistrationTimer", "deregister", "register"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 ENLIST_INTERVAL = 5_000_000  # microseconds
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with

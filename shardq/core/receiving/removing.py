@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import logging
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,6 +11,7 @@ from itertools import islice, takewhile
 import msgspec
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.core.browsing import remove, slices
@@ -29,7 +29,7 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["PAGE_MESSAGES", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 PAGE_MESSAGES = 1_000
 CLAIM_LEASE = 60_000_000  # microseconds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.patterns import NamePattern, is_pattern
 from shardq.base.shard import check_queue_name
 from shardq.base.texts import shown
@@ -32,7 +32,7 @@ __all__ = [
     "scheduler_of",
 ]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 T = TypeVar("T")
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000_000.0

@@ -8,11 +8,11 @@ has changed, and after a minute at the latest.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 
 from shardq.base.clock import seconds
+from shardq.base.log import Log
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import sweep_keys
 from shardq.core.large.collecting import collect_bodies
@@ -23,7 +23,7 @@ from shardq.errors import QueueNotFound, ShardqError
 
 __all__ = ["Upkeep", "sweep"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 # In microseconds.
 INTERVAL = 60_000_000  # of sweeps, and until a background job is looked at again, whatever was said

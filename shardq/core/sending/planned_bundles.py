@@ -114,8 +114,8 @@ def check_groups(context: QueueContext, wanted: str) -> None:
     if not context.store.capabilities.groups:
         raise UnsupportedByStore(
             f"{wanted}: the store of queue {context.name!r} keeps no order within groups: "
-            "use SQLite, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one shard with one "
-            "consumer"
+            "use SQLite, PostgreSQL, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one "
+            "shard with one consumer"
         )
 
 

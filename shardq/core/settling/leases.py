@@ -6,7 +6,6 @@ it, and the lease of a dead one expires.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from shardq.base.clock import seconds
+from shardq.base.log import Log
 from shardq.base.shard import Shard
 from shardq.base.waits import BackgroundThread, Flag
 from shardq.core.browsing import held_stored, slices
@@ -28,7 +28,7 @@ from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["JUMP", "Keeping", "LeaseKeeper", "LeaseKeepers", "shorten_fixed_leases", "shorten_leases"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _PAGE = 1_000
 JUMP = 10_000_000

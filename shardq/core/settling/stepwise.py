@@ -11,7 +11,6 @@ it is, though a later attempt may have changed it otherwise.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import ParamSpec, TypeVar
@@ -19,6 +18,7 @@ from typing import ParamSpec, TypeVar
 import msgspec
 
 from shardq.base.clock import microseconds
+from shardq.base.log import Log
 from shardq.base.outgoing_message import group_of, lane_of, stored_group
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
@@ -39,7 +39,7 @@ from shardq.storage.writing import telling_done
 
 __all__ = ["Moved", "entries_of", "in_steps", "move_step_by_step"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from shardq.base.log import Log
 from shardq.base.shard import Layout, Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.storage.requests import Probe
@@ -20,7 +20,7 @@ __all__ = ["Probes", "Probing", "Surveyed", "in_groups", "survey"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 FIRST_PAUSE = 0.5  # seconds for which a shard that failed is left out; doubled by every failure up to
 LONGEST_PAUSE = 30.0

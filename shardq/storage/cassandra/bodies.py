@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from cassandra import ConsistencyLevel
 
+from shardq.base.log import Log
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import SOON, BundleRow, Ready, Slice, id_time
 from shardq.storage.cassandra.shard_rows import WideRow
@@ -14,7 +14,7 @@ from shardq.storage.requests import Bundle, ClaimedSlice
 
 __all__ = ["carried_bodies", "is_inline", "is_torn", "with_bundles"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _INLINE_BYTES = 4096
 

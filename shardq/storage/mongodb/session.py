@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import calendar
-import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -22,6 +21,7 @@ from pymongo.errors import AutoReconnect, ConfigurationError, ServerSelectionTim
 from pymongo.read_concern import ReadConcern
 from pymongo.read_preferences import ReadPreference
 
+from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread
 from shardq.errors import InvalidSetting
 from shardq.storage.clocks import uptime
@@ -33,7 +33,7 @@ from shardq.storage.per_process import PerProcess
 
 __all__ = ["Address", "Session", "clock_leads"]
 
-_log = logging.getLogger(__name__)
+_log = Log(__name__)
 
 _ANSWER_SECONDS = 30.0
 _FREE_SECONDS = 10.0  # for which a request waits for a connection of the pool
