@@ -17,7 +17,7 @@ from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.history.sampler import INTERVAL_SECONDS
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SHARE_OF_TIME, SharedReads, Ticks
@@ -53,12 +53,15 @@ class NotFound(ShardqError):
 
 
 async def gathered(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Return the results of calls, but for queues that were deleted meanwhile. Raises the first other error."""
+    """Return the results of calls, but for queues that were deleted meanwhile, or whose settings cannot be read.
+
+    Raises the first other error.
+    """
     found: list[T] = []
     for each in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(each, BaseException):
             found.append(each)
-        elif not isinstance(each, QueueNotFound):
+        elif not isinstance(each, QueueNotFound | InvalidSetting):
             raise each
     return found
 
@@ -88,17 +91,20 @@ class StoreReads:
         return await self.shared.read(("settings", queue), read)
 
     async def row(self, queue: str) -> QueueRow:
-        """Return a queue with its counts. Raises QueueNotFound."""
+        """Return a queue with its counts, or with an error if its settings cannot be read. Raises QueueNotFound."""
         return await self.shared.read(("row", queue), partial(asyncio.to_thread, self._row, queue))
 
     def _row(self, name: str) -> QueueRow:
         """Count in one thread: to switch between threads for each request costs more than the requests."""
-        queue, now = self.sync.queue(name), self.sync.now()
+        try:
+            queue, now = self.sync.queue(name), self.sync.now()
+        except InvalidSetting as error:
+            return QueueRow(name=name, error=masked(str(error)))
         settings, counts = queue.settings, queue.counts()
         dead_queue = dead_letter_name(name, settings) if settings.has_dead_letters else None
         dead: int | None = None
         if dead_queue is not None:
-            with suppress(QueueNotFound):
+            with suppress(QueueNotFound, InvalidSetting):
                 dead = self.sync.queue(dead_queue).counts().backlog
         return QueueRow(
             name=name,
@@ -276,6 +282,10 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
     def seen(self, names: Iterable[str]) -> list[str]:
         """Return those of the names that the key sees."""
         return [name for name in names if self.grant.sees(name)]
+
+    def hides(self, named: object) -> bool:
+        """Return whether the name of a queue, or the id of a message, is of a queue that the key does not see."""
+        return isinstance(named, str) and not self.grant.sees(named.partition(":")[0])
 
     def shown(self, queue: str, body: Any) -> Any:
         """Return what is shown of a body: all of it, or what the mask lets through."""

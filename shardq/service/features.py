@@ -17,7 +17,7 @@ from shardq.core.limits.permits import PERMITS_FOLDER
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.errors import QueueNotFound, ScheduleNotFound
+from shardq.errors import InvalidSetting, QueueNotFound, ScheduleNotFound
 from shardq.schedules import Schedule
 from shardq.service.desk import Desk, NotFound, gathered
 from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId
@@ -91,7 +91,7 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
                     tasks = [each for each in some if NAME in each.headers]
                     running = binding.running(tasks) if tasks else set()
                     found += [view_of_message(each, name, running) for each in tasks]
-            except QueueNotFound:  # it was deleted since it was listed
+            except (QueueNotFound, InvalidSetting):  # it was deleted since it was listed, or cannot be read
                 if given.queue:
                     raise
             if scanned >= _MOST_SCANNED:
@@ -103,7 +103,17 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
         ]
         return TasksView(tasks=chosen[: given.limit], matching=len(chosen), complete=scanned < _MOST_SCANNED)
 
-    return await desk.store.shared.read(("tasks", given, tuple(names)), lambda: asyncio.to_thread(read))
+    view = await desk.store.shared.read(("tasks", given, tuple(names)), lambda: asyncio.to_thread(read))
+    return msgspec.structs.replace(view, tasks=[_task(desk, each) for each in view.tasks])
+
+
+def _task(desk: Desk, task: TaskView) -> TaskView:
+    """Return a task without the ids of queues that the key does not see: that of its workflow, and its first one."""
+    return msgspec.structs.replace(
+        task,
+        id=f"#{task.number}" if desk.hides(task.id) else task.id,
+        sent_as=None if desk.hides(task.sent_as) else task.sent_as,
+    )
 
 
 async def list_workflows(desk: Desk, _name: str, given: ListWorkflows) -> WorkflowsView:
