@@ -15,7 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from shardq.base.patterns import NamePattern
-from shardq.base.shard import DEAD_LETTER_SUFFIX, INTERNAL
+from shardq.base.shard import DEAD_LETTER_SUFFIX, INTERNAL, listed
 from shardq.core.context.retry import Retry
 from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidSetting, ShardqError
@@ -97,8 +97,7 @@ class MatchedQueues:
         None. A queue whose settings cannot be decoded counts as one without a dead-letter queue.
         """
         patterns = [each for each in wanted if isinstance(each, NamePattern)]
-        listed = self._retry(self._store.list_queues) if patterns else ()
-        names = sorted(name for name in listed if not name.startswith(INTERNAL))
+        names = sorted(listed(self._retry(self._store.list_queues), "")) if patterns else []
         able = [name for name in names if not name.endswith(DEAD_LETTER_SUFFIX)]
         if any(pattern.matches(name) for pattern in patterns for name in able):
             self._forget_if_changed(catalogue)
