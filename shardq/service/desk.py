@@ -23,7 +23,7 @@ from shardq.service.access import Grant, Role
 from shardq.service.sharing import SHARE_OF_TIME, SharedReads, Ticks
 from shardq.service.views import QueueRow
 
-__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
+__all__ = ["UNREADABLE", "Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,9 @@ Mask = Callable[[str, Any], Any]
 
 RETRY_SECONDS = 1.0
 """For which a request to the store is repeated: a person waits for the page."""
+
+UNREADABLE = QueueNotFound, InvalidSetting
+"""Errors of a queue that was deleted since it was listed, or whose settings cannot be read: lists leave it out."""
 
 THREADS = 24
 _ROUND_AT_ONCE = 4
@@ -61,7 +64,7 @@ async def gathered(calls: Iterable[Awaitable[T]]) -> list[T]:
     for each in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(each, BaseException):
             found.append(each)
-        elif not isinstance(each, QueueNotFound | InvalidSetting):
+        elif not isinstance(each, UNREADABLE):
             raise each
     return found
 
@@ -104,7 +107,7 @@ class StoreReads:
         dead_queue = dead_letter_name(name, settings) if settings.has_dead_letters else None
         dead: int | None = None
         if dead_queue is not None:
-            with suppress(QueueNotFound, InvalidSetting):
+            with suppress(*UNREADABLE):
                 dead = self.sync.queue(dead_queue).counts().backlog
         return QueueRow(
             name=name,
@@ -136,9 +139,10 @@ class StoreReads:
 class Survey:
     """Counts of all queues, read again and again while pages show them.
 
-    A round reads some queues at a time and rests for 99 times as long as it took, so open pages cost the store a
-    hundredth of its time; but for at most five minutes. Counts of many queues may thus be that old. An action shortens
-    the rest to the time of a round, and ends no round: a steady stream of actions would keep queues from being counted.
+    A round reads some queues at a time and rests for 199 times as long as it took, so that it costs the store half a
+    hundredth of its time, and the pages the rest; but for at most five minutes. Counts of many queues may thus be that
+    old. An action shortens the rest to the time of a round, and ends no round: a steady stream of actions would keep
+    queues from being counted.
     """
 
     def __init__(self, store: StoreReads) -> None:
@@ -183,7 +187,7 @@ class Survey:
             self._counted.set()
             took = loop.time() - begun
             rest = (
-                min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME)), _LONGEST_REST)
+                min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME / 2)), _LONGEST_REST)
                 if done
                 else _REST_AFTER_FAILURE
             )
