@@ -22,7 +22,6 @@ from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.consumer import Consumer
 from shardq.client.queue import Queue
-from shardq.client.queue_internals import count_queue
 from shardq.core.settings import check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
@@ -38,7 +37,7 @@ from shardq.history.samples import (
 )
 from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
-from shardq.metrics.queues import INTERVAL_SECONDS, SHARE_OF_TIME
+from shardq.metrics.queues import INTERVAL_SECONDS, SHARE_OF_TIME, counted
 from shardq.topics.names import worked_queues
 
 __all__ = ["INTERVAL_SECONDS", "Sampler"]
@@ -287,9 +286,7 @@ class Sampler(Closing):
 
     def _count(self, name: str) -> None:
         known = self._known.get(name)
-        try:
-            state = count_queue(self._client.queue(name))
-        except QueueNotFound:  # it was deleted since it was listed
+        if (state := counted(self._client, name)) is None:
             self._known.pop(name, None)
             return
         counts, late, now = state.counts, round(state.late_seconds, 1), self._timer()

@@ -20,11 +20,11 @@ from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.queue_internals import QueueState, count_queue
 from shardq.core.settings import check_number
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.schedules import Schedule
 from shardq.topics.names import is_of_subscription, topic_in, worked_queues
 
-__all__ = ["INTERVAL_SECONDS", "SHARE_OF_TIME", "QueueMetrics"]
+__all__ = ["INTERVAL_SECONDS", "SHARE_OF_TIME", "QueueMetrics", "counted"]
 
 T = TypeVar("T")
 
@@ -211,12 +211,10 @@ class QueueMetrics(Closing):
         return any(each.name == "file" and not each.ok for each in self._client.diagnose())
 
     def _sample(self, name: str) -> None:
-        try:
-            state = count_queue(self._client.queue(name))
-        except QueueNotFound:  # it was deleted since it was listed
+        if (state := counted(self._client, name)) is None:
             self._samples.pop(name, None)
-            return
-        self._samples[name] = Sample(self._timer(), state)
+        else:
+            self._samples[name] = Sample(self._timer(), state)
 
     def _read_schedules(self) -> None:
         found: dict[str, Schedules] = {}
@@ -229,6 +227,20 @@ class QueueMetrics(Closing):
                 before.number + 1, before.late + (late > LATE_SECONDS), max(before.seconds, late)
             )
         self._schedules, self._schedules_at = found, self._timer()
+
+
+def counted(client: Client, name: str) -> QueueState | None:
+    """Return the state of a queue; None if it was deleted since it was listed, or its settings cannot be read.
+
+    Such settings are of a later version, or damaged. They do not keep other queues from being counted.
+    """
+    try:
+        return count_queue(client.queue(name))
+    except QueueNotFound:
+        return None
+    except InvalidSetting as error:
+        _log.warning("queue %s is not counted: %s", name, error)
+        return None
 
 
 def _is_main(name: str) -> bool:

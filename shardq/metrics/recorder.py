@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -19,16 +20,29 @@ __all__ = ["MOST_LABELS", "Metrics"]
 OTHERS = "_others"
 OUTCOMES = ("worked", "failed", "snoozed", "discarded")
 
+MOST_NOTED = 512  # durations that are counted together
+
 MOST_LABELS = 4096  # combinations of labels: whoever sends may have written anything into the name of a task
 
 
 class _Histogram:
-    """Durations that are being recorded."""
+    """Durations that are being recorded. They are ``noted`` without a lock, which costs a third of counting them."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds, self.counts, self.seconds = bounds, [0] * (len(bounds) + 1), 0.0
+        self.noted: list[float] = []
+
+    def count_noted(self) -> None:
+        """Count the durations that were noted. The lock is held."""
+        noted, bounds, counts = self.noted, self.bounds, self.counts
+        with suppress(IndexError):  # none is left; a signal's handler may have taken the last one
+            while True:
+                seconds = noted.pop()
+                counts[bisect_left(bounds, seconds)] += 1
+                self.seconds += seconds
 
     def read(self) -> Durations:
+        self.count_noted()
         return Durations(tuple(self.counts), self.seconds)
 
 
@@ -62,8 +76,9 @@ class Metrics(Observer):
         with self._lock.plain:
             self._forget_gone()
             numbers = dict(self._numbers)
-            durations = {key: each.read() for key, each in self._durations.items() if any(each.counts)}
-            for clients in (self._past, *(read() for read in self._clients.values())):
+            read = {key: each.read() for key, each in self._durations.items()}
+            durations = {key: each for key, each in read.items() if any(each.counts)}
+            for clients in (self._past, *(counted() for counted in self._clients.values())):
                 for queue, counts in clients.items():
                     for name in counts.__struct_fields__:
                         key = (name, queue)
@@ -95,13 +110,14 @@ class Metrics(Observer):
         own = self._lock
         with own.plain:
             histogram = self._histogram(("operation", store, operation))
-        bounds, counts = histogram.bounds, histogram.counts
+        noted = histogram.noted
+        note = noted.append
 
         def record(seconds: float) -> None:
-            place = bisect_left(bounds, seconds)
-            with own.plain:
-                counts[place] += 1
-                histogram.seconds += seconds
+            note(seconds)
+            if len(noted) >= MOST_NOTED:
+                with own.plain:
+                    histogram.count_noted()
 
         return record
 
@@ -131,7 +147,8 @@ class Metrics(Observer):
                     self._count((outcome, queue), 0)
             self._observe(("processing", queue), seconds)
             for outcome, messages in outcomes.items():
-                self._count((outcome, queue), messages)
+                if messages:
+                    self._count((outcome, queue), messages)
 
     def ran(self, task: str, outcome: str, seconds: float | None) -> None:
         """Count an attempt at a task, and record how long it ran."""

@@ -68,7 +68,7 @@ class Grant(msgspec.Struct, frozen=True, dict=True):
             if not is_of_subscription(queue):
                 return False
             queue = queue.removeprefix(folder_of()).partition("/")[0]
-        return any(pattern.matches(queue) for pattern in self._patterns)
+        return self.sees_all or any(pattern.matches(queue) for pattern in self._patterns)
 
     def may(self, role: Role, queue: str) -> bool:
         """Return whether it has a role for a queue."""

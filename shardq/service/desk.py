@@ -17,13 +17,13 @@ from shardq.base.texts import masked
 from shardq.client import Client, connect
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.errors import QueueNotFound, ShardqError
+from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.history.sampler import INTERVAL_SECONDS
 from shardq.service.access import Grant, Role
 from shardq.service.sharing import SHARE_OF_TIME, SharedReads, Ticks
 from shardq.service.views import QueueRow
 
-__all__ = ["Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
+__all__ = ["UNREADABLE", "Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
 
 T = TypeVar("T")
 
@@ -35,6 +35,9 @@ Mask = Callable[[str, Any], Any]
 
 RETRY_SECONDS = 1.0
 """For which a request to the store is repeated: a person waits for the page."""
+
+UNREADABLE = QueueNotFound, InvalidSetting
+"""Errors of a queue that was deleted since it was listed, or whose settings cannot be read: lists leave it out."""
 
 THREADS = 24
 _ROUND_AT_ONCE = 4
@@ -53,12 +56,15 @@ class NotFound(ShardqError):
 
 
 async def gathered(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """Return the results of calls, but for queues that were deleted meanwhile. Raises the first other error."""
+    """Return the results of calls, but for queues that were deleted meanwhile, or whose settings cannot be read.
+
+    Raises the first other error.
+    """
     found: list[T] = []
     for each in await asyncio.gather(*calls, return_exceptions=True):
         if not isinstance(each, BaseException):
             found.append(each)
-        elif not isinstance(each, QueueNotFound):
+        elif not isinstance(each, UNREADABLE):
             raise each
     return found
 
@@ -88,17 +94,20 @@ class StoreReads:
         return await self.shared.read(("settings", queue), read)
 
     async def row(self, queue: str) -> QueueRow:
-        """Return a queue with its counts. Raises QueueNotFound."""
+        """Return a queue with its counts, or with an error if its settings cannot be read. Raises QueueNotFound."""
         return await self.shared.read(("row", queue), partial(asyncio.to_thread, self._row, queue))
 
     def _row(self, name: str) -> QueueRow:
         """Count in one thread: to switch between threads for each request costs more than the requests."""
-        queue, now = self.sync.queue(name), self.sync.now()
+        try:
+            queue, now = self.sync.queue(name), self.sync.now()
+        except InvalidSetting as error:
+            return QueueRow(name=name, error=masked(str(error)))
         settings, counts = queue.settings, queue.counts()
         dead_queue = dead_letter_name(name, settings) if settings.has_dead_letters else None
         dead: int | None = None
         if dead_queue is not None:
-            with suppress(QueueNotFound):
+            with suppress(*UNREADABLE):
                 dead = self.sync.queue(dead_queue).counts().backlog
         return QueueRow(
             name=name,
@@ -130,9 +139,10 @@ class StoreReads:
 class Survey:
     """Counts of all queues, read again and again while pages show them.
 
-    A round reads some queues at a time and rests for 99 times as long as it took, so open pages cost the store a
-    hundredth of its time; but for at most five minutes. Counts of many queues may thus be that old. An action shortens
-    the rest to the time of a round, and ends no round: a steady stream of actions would keep queues from being counted.
+    A round reads some queues at a time and rests for 199 times as long as it took, so that it costs the store half a
+    hundredth of its time, and the pages the rest; but for at most five minutes. Counts of many queues may thus be that
+    old. An action shortens the rest to the time of a round, and ends no round: a steady stream of actions would keep
+    queues from being counted.
     """
 
     def __init__(self, store: StoreReads) -> None:
@@ -177,7 +187,7 @@ class Survey:
             self._counted.set()
             took = loop.time() - begun
             rest = (
-                min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME)), _LONGEST_REST)
+                min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME / 2)), _LONGEST_REST)
                 if done
                 else _REST_AFTER_FAILURE
             )
@@ -276,6 +286,10 @@ class Desk(msgspec.Struct, frozen=True, dict=True):
     def seen(self, names: Iterable[str]) -> list[str]:
         """Return those of the names that the key sees."""
         return [name for name in names if self.grant.sees(name)]
+
+    def hides(self, named: object) -> bool:
+        """Return whether the name of a queue, or the id of a message, is of a queue that the key does not see."""
+        return isinstance(named, str) and not self.grant.sees(named.partition(":")[0])
 
     def shown(self, queue: str, body: Any) -> Any:
         """Return what is shown of a body: all of it, or what the mask lets through."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
 from itertools import islice
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import msgspec
 
+from shardq import StoredMessage
 from shardq.base.texts import many, masked
 from shardq.client.queue_internals import stored_in
 from shardq.core.limits.permits import PERMITS_FOLDER
@@ -19,7 +21,7 @@ from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
 from shardq.schedules import Schedule
-from shardq.service.desk import Desk, NotFound, gathered
+from shardq.service.desk import UNREADABLE, Desk, NotFound, gathered
 from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId
 from shardq.service.views import (
     ChecksView,
@@ -82,28 +84,53 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
         from shardq.tasks.entries import NAME  # noqa: PLC0415 - as above
         from shardq.tasks.views import view_of_message  # noqa: PLC0415
 
-        binding, found, scanned = _binding(desk), [], 0
-        for name in names:
-            try:
-                stored = islice(stored_in(desk.store.sync.queue(name), _PAGE), _MOST_SCANNED - scanned)
-                while some := list(islice(stored, _PAGE)):
-                    scanned += len(some)
-                    tasks = [each for each in some if NAME in each.headers]
-                    running = binding.running(tasks) if tasks else set()
-                    found += [view_of_message(each, name, running) for each in tasks]
-            except QueueNotFound:  # it was deleted since it was listed
-                if given.queue:
-                    raise
-            if scanned >= _MOST_SCANNED:
-                break
+        binding, found, left, complete = _binding(desk), list[TaskView](), _MOST_SCANNED, True
+        page = min(_PAGE, max(1, _MOST_SCANNED // max(1, len(names))))
+        reading = [(name, _stored(desk, name, page)) for name in names]
+        while reading and left > 0:
+            going = []
+            # Of each queue a page is read, so that no other messages hide the tasks of the queues after theirs.
+            for name, stored in reading:
+                try:
+                    some = list(islice(stored, page))
+                except UNREADABLE:
+                    if given.queue:
+                        raise
+                    continue
+                left -= len(some)
+                tasks = [each for each in some if NAME in each.headers]
+                running = binding.running(tasks) if tasks else set()
+                found += [view_of_message(each, name, running) for each in tasks]
+                if len(some) < page:
+                    continue
+                if tasks or given.queue:
+                    going.append((name, stored))
+                else:
+                    complete = False
+            reading = going
         chosen = [
             each
             for each in found
             if (not given.state or each.state == given.state) and (not given.name or each.task == given.name)
         ]
-        return TasksView(tasks=chosen[: given.limit], matching=len(chosen), complete=scanned < _MOST_SCANNED)
+        return TasksView(tasks=chosen[: given.limit], matching=len(chosen), complete=complete and not reading)
 
-    return await desk.store.shared.read(("tasks", given, tuple(names)), lambda: asyncio.to_thread(read))
+    view = await desk.store.shared.read(("tasks", given, tuple(names)), lambda: asyncio.to_thread(read))
+    return msgspec.structs.replace(view, tasks=[_task(desk, each) for each in view.tasks])
+
+
+def _task(desk: Desk, task: TaskView) -> TaskView:
+    """Return a task without the ids of queues that the key does not see: that of its workflow, and its first one."""
+    return msgspec.structs.replace(
+        task,
+        id=f"#{task.number}" if desk.hides(task.id) else task.id,
+        sent_as=None if desk.hides(task.sent_as) else task.sent_as,
+    )
+
+
+def _stored(desk: Desk, name: str, page: int) -> Iterator[StoredMessage]:
+    """Read the messages of a queue, which is opened when the first one is asked for."""
+    yield from stored_in(desk.store.sync.queue(name), page)
 
 
 async def list_workflows(desk: Desk, _name: str, given: ListWorkflows) -> WorkflowsView:

@@ -18,14 +18,22 @@ from shardq.client.queue_internals import stored_in
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
 from shardq.service.desk import Desk
-from shardq.service.messages import MOST_SHOWN_IN_LISTS, PAGE, remove_each, scan, shown_message
+from shardq.service.messages import (
+    DELIVERIES,
+    MOST_SHOWN_IN_LISTS,
+    ORIGIN,
+    PAGE,
+    REASON,
+    SOURCE,
+    remove_each,
+    scan,
+    shown_message,
+    without_hidden,
+)
 from shardq.service.parameters import MOST_SCANNED, Letters, Redrive, RemoveMessages
 from shardq.service.views import Changed, DeadLettersView, DeadLetterView, MessageView, Reason
 
 __all__ = ["list_letters", "redrive", "remove_messages"]
-
-REASON, SOURCE, ORIGIN, DELIVERIES = "shardq-reason", "shardq-queue", "shardq-id", "shardq-deliveries"
-"""The headers of a dead letter."""
 
 NO_REASON = "(none)"
 
@@ -33,11 +41,26 @@ NO_REASON = "(none)"
 async def list_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
     """Return the dead letters of a dead-letter queue, grouped and counted by reason."""
     await desk.store.settings(name)  # so that a wrong name is reported
+    _check_source(desk, given.source)
 
     async def read() -> DeadLettersView:
         return await asyncio.to_thread(partial(_scan_letters, desk, name, given))
 
-    return await desk.store.shared.read(("letters", name, given), read)
+    found = await desk.store.shared.read(("letters", name, given), read)
+    return msgspec.structs.replace(found, letters=[_seen(desk, each) for each in found.letters])
+
+
+def _check_source(desk: Desk, source: str) -> None:
+    if source:
+        desk.check("read", source)
+
+
+def _seen(desk: Desk, letter: DeadLetterView) -> DeadLetterView:
+    """Return a letter without the name of the queue that it came from, if the key does not see that."""
+    shown = msgspec.structs.replace(letter, message=without_hidden(desk, letter.message))
+    return (
+        msgspec.structs.replace(shown, source=None, original_id=None) if desk.hides(letter.source) else shown
+    )
 
 
 def _scan_letters(desk: Desk, name: str, given: Letters) -> DeadLettersView:
@@ -144,6 +167,7 @@ async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Chang
 
 async def _chosen(desk: Desk, name: str, given: Redrive | RemoveMessages) -> list[tuple[str, str | None]]:
     """Return the ids of the messages that are meant, and the queues that they came from."""
+    _check_source(desk, given.source)
     queue = await desk.client.queue(name)
     if given.ids is not None:
         found = [await queue.get(identity) for identity in dict.fromkeys(given.ids)]

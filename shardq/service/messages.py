@@ -7,6 +7,7 @@ import base64
 import binascii
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -22,8 +23,12 @@ from shardq.service.parameters import Letters, ListMessages, MessageFilter, Noth
 from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
+    "DELIVERIES",
     "MOST_SHOWN_IN_LISTS",
+    "ORIGIN",
     "PAGE",
+    "REASON",
+    "SOURCE",
     "list_messages",
     "page_of",
     "pages_of",
@@ -35,9 +40,16 @@ __all__ = [
     "show_message",
     "shown_message",
     "trace_message",
+    "without_hidden",
 ]
 
 T = TypeVar("T")
+
+REASON, SOURCE, ORIGIN, DELIVERIES = "shardq-reason", "shardq-queue", "shardq-id", "shardq-deliveries"
+"""The headers of a dead letter."""
+
+BEFORE, STEP = "shardq-before", "task-step"
+"""The headers of a letter that was one before, and of a step of a workflow."""
 
 MOST_SHOWN = 65_536
 """Bytes of a body that are shown unless all of it is asked for."""
@@ -58,7 +70,8 @@ async def list_messages(desk: Desk, name: str, given: ListMessages) -> MessagesV
     async def read() -> MessagesView:
         return await asyncio.to_thread(partial(_scan, desk, name, given, now))
 
-    return await desk.store.shared.read(("messages", name, given), read)
+    found = await desk.store.shared.read(("messages", name, given), read)
+    return msgspec.structs.replace(found, messages=[without_hidden(desk, each) for each in found.messages])
 
 
 def _scan(desk: Desk, name: str, given: ListMessages, now: datetime) -> MessagesView:
@@ -153,6 +166,25 @@ def shown_message(desk: Desk, queue: str, message: StoredMessage, *, most: int |
     )
 
 
+def without_hidden(desk: Desk, message: MessageView) -> MessageView:
+    """Return a message without the headers that name a queue which the key does not see."""
+    headers = {
+        name: value
+        for name, value in message.headers.items()
+        if not any(map(desk.hides, _queues_in(name, value)))
+    }
+    return message if headers == message.headers else msgspec.structs.replace(message, headers=headers)
+
+
+def _queues_in(header: str, value: object) -> Iterable[object]:
+    """Return the queues that a header names: those that a message was in before, and that of its workflow."""
+    if header == BEFORE:
+        with suppress(msgspec.MsgspecError, TypeError):
+            return [each.get(SOURCE) for each in msgspec.json.decode(value, type=list[dict[str, Any]])]
+        return [value]
+    return [value] if header in (SOURCE, ORIGIN, STEP) else []
+
+
 def _header(value: object) -> object:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
@@ -221,7 +253,7 @@ async def show_message(desk: Desk, message_id: str, given: OneMessage) -> Messag
     if found is None:
         raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
     most = None if not given.body else 2**62 if given.all else MOST_SHOWN
-    return shown_message(desk, name, found, most=most)
+    return without_hidden(desk, shown_message(desk, name, found, most=most))
 
 
 async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
@@ -232,10 +264,9 @@ async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Ev
 
     events = await desk.store.shared.read(("trace", message_id), read)
     return [
-        each
-        if each.to is None or desk.grant.sees(each.to.partition(":")[0])
-        else msgspec.structs.replace(each, to=None)
+        msgspec.structs.replace(each, to=None) if desk.hides(each.to) else each
         for each in events
+        if not desk.hides(each.message_id)  # it was in another queue then
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -21,6 +22,7 @@ from typing import Any
 import msgspec
 import uvicorn
 from starlette.types import Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors import Multiprocess
 
 from shardq.core.settings import check_number
@@ -29,12 +31,15 @@ from shardq.service.access import KeyFile
 from shardq.service.application import Service, ServiceOptions
 from shardq.service.guard import LOOPBACK
 
-__all__ = ["ServePlan", "serve"]
+__all__ = ["Connection", "ServePlan", "serve"]
 
 _PLAN = "SHARDQ_SERVICE_PLAN"
 """The variable of the environment by which processes are given what they serve."""
 
 END_SECONDS = 10
+HEAD_SECONDS = 30.0
+"""For a client to send the head of a request."""
+
 MOST_PROCESSES = 64
 _WAITING = 2_048  # connections that are not accepted yet
 
@@ -128,6 +133,7 @@ def serve(plan: ServePlan, *, on_start: Callable[[str], None] = lambda _: None) 
     config = uvicorn.Config(
         f"{__name__}:planned",
         factory=True,
+        http=Connection,
         host=plan.host,
         port=plan.port,
         workers=plan.processes,
@@ -171,6 +177,39 @@ def _bound(plan: ServePlan) -> socket.socket:
         ) from error
     bound.set_inheritable(True)
     return bound
+
+
+class Connection(H11Protocol):
+    """A connection that is closed when a client does not send the head of a request in time.
+
+    The server itself waits for ever: for the first head, and for one that has begun.
+    """
+
+    _end: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Wait for the first head."""
+        super().connection_made(transport)
+        self._bound_the_wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no longer."""
+        super().connection_lost(exc)
+        if self._end is not None:
+            self._end.cancel()
+
+    def handle_events(self) -> None:
+        """Handle what was received. It is also called when a request was answered."""
+        super().handle_events()
+        self._bound_the_wait()
+
+    def _bound_the_wait(self) -> None:
+        waits = self.cycle is None or self.cycle.response_complete
+        if waits and self._end is None:
+            self._end = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        elif not waits and self._end is not None:
+            self._end.cancel()
+            self._end = None
 
 
 class _Served(Service):

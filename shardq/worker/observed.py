@@ -54,11 +54,12 @@ def timed(handler: _Handler, work: _Work, observer: Observer | None) -> Abstract
 @contextmanager
 def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Handler]:
     before, seconds = _outcomes(work), list[float]()
-    due = perf_counter() + TOGETHER_SECONDS
+    due, took = perf_counter() + TOGETHER_SECONDS, seconds.append
 
     def notify() -> None:
-        nonlocal before, seconds
-        before, seconds = _notify(work, observer, before, seconds), []
+        nonlocal before
+        before = _notify(work, observer, before, seconds.copy())
+        seconds.clear()
 
     def call(argument: Any) -> object:
         nonlocal due
@@ -69,7 +70,7 @@ def _timed(handler: _Handler, work: _Work, observer: Observer) -> Iterator[_Hand
         try:
             return handler(argument)
         finally:
-            seconds.append(perf_counter() - began)
+            took(perf_counter() - began)
 
     try:
         yield call

@@ -41,7 +41,10 @@ def test_no_page_with_data_weighs_more_than_its_budget(web, url) -> None:
     with open_shop(url) as shop:
         paths = [shop.path(page.path) for page in PAGES if page.template != "checks"]
         weights = {path: weight(web, path) for path in [*paths, "/queues/orders?by=age"]}
+        texts = {path: web.get(path).text for path in paths}
     assert {path: each for path, each in weights.items() if each > MOST_BYTES} == {}
+    charts = {path for path, text in texts.items() if 'id="history"' in text or "data-queue=" in text}
+    assert charts == {path for path, text in texts.items() if "uplot" in text} == {"/", "/queues/orders"}
 
 
 def test_a_page_of_large_things_weighs_no_more_than_its_budget(web, url) -> None:

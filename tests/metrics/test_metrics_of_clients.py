@@ -248,6 +248,26 @@ def test_what_a_forged_name_of_a_task_can_make_is_bounded(monkeypatch: pytest.Mo
     assert value("tasks_total", task="_others", outcome="_others") == 97
 
 
+def test_the_requests_of_several_threads_are_all_counted_and_never_go_down() -> None:
+    metrics, each = Metrics(), 3_000
+    record = metrics.requests("sqlite", "append")
+
+    def work() -> None:
+        for _ in range(each):
+            record(0.25)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    seen = [0]
+    while any(thread.is_alive() for thread in threads):
+        durations = metrics.measures().durations.get(("operation", "sqlite", "append"))
+        seen.append(0 if durations is None else sum(durations.counts))
+    durations = metrics.measures().durations["operation", "sqlite", "append"]
+    assert seen == sorted(seen)
+    assert (sum(durations.counts), durations.seconds) == (4 * each, 4 * each * 0.25)
+
+
 def test_an_observer_that_is_none_is_refused_by_name() -> None:
     with pytest.raises(
         shardq.InvalidSetting, match=r"observer='yes': give an instance .* shardq.metrics.Metrics\(\)"

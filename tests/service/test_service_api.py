@@ -254,6 +254,29 @@ def test_tasks_and_workflows_are_shown(web, url) -> None:
     app.close()
 
 
+def test_tasks_are_found_behind_a_queue_with_many_other_messages(ui, url) -> None:
+    from shardq.tasks import Tasks
+
+    with shardq.connect(url) as client:
+        client.create_queue("mail").producer().send_many([b"dear customer"] * 6_000)
+        app = Tasks(url)
+
+        @app.task(queue="pictures")
+        def resize() -> None:
+            raise AssertionError
+
+        for _ in range(250):
+            resize.send()
+        app.close()
+    found = ui.get(f"{API}/tasks", params={"limit": 1_000}).json()
+    assert ({each["queue"] for each in found["tasks"]}, found["matching"]) == ({"pictures"}, 250)
+    assert not found["complete"]
+    mail = ui.get(f"{API}/tasks", params={"queue": "mail"}).json()
+    assert (mail["matching"], mail["complete"]) == (0, False)
+    assert "Not all messages were read" in ui.get("/tasks?queue=mail").text
+    assert "No task waits or runs" not in ui.get("/tasks?queue=mail").text
+
+
 def test_the_description_names_every_endpoint_with_its_types(web) -> None:
     described = web.get(f"{API}/openapi.json").json()
     assert described["openapi"] == "3.1.0"

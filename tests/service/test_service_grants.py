@@ -77,6 +77,54 @@ def test_a_hidden_dead_letter_queue_is_shown_nowhere(log_in, client, dead_letter
     assert "dead letters" not in {each["name"] for each in shown[4]["findings"]}
 
 
+def test_letters_of_a_hidden_queue_name_it_nowhere(log_in, client) -> None:
+    letters = client.create_queue("orders.dead", max_deliveries=None)
+    for source in ("orders", "wages"):
+        queue = client.create_queue(source, dead_letter_queue="orders.dead", events=3_600)
+        with queue.producer() as producer, queue.consumer(name=f"{source}-worker") as consumer:
+            producer.send(b"1")
+            consumer.receive(1, wait=5).dead_letter("bank")
+    ids = {each.headers["shardq-queue"]: each.id for each in letters.peek(10)}
+    web = log_in("orders*", ui=True)
+    web.post("/login", data={"key": web.headers.pop("authorization").removeprefix("Bearer ")})
+    for path in ("dead-letters/orders.dead", "messages/orders.dead", f"message/{ids['wages']}"):
+        for base in (API, ""):
+            answer = web.get(f"{base}/{path}")
+            assert (answer.status_code, "wages" in answer.text.replace(ids["wages"], "")) == (200, False), (
+                path
+            )
+    assert web.get(f"{API}/trace/{ids['wages']}").json() == []
+    assert web.get(f"{API}/trace/{ids['orders']}").json()[0]["kind"] == "sent"
+    found = web.get(f"{API}/dead-letters/orders.dead").json()["letters"]
+    assert sorted(str(each["source"]) for each in found) == ["None", "orders"]
+    assert web.get(f"{API}/dead-letters/orders.dead", params={"source": "wages"}).status_code == 404
+
+
+def test_a_step_names_no_hidden_queue_of_its_workflow(log_in, client, url) -> None:
+    from shardq.tasks import Tasks, chain
+
+    app = Tasks(url)
+
+    @app.task(queue="wages")
+    def count() -> int:
+        return 2
+
+    @app.task(queue="orders")
+    def ship() -> None:
+        raise AssertionError
+
+    chain(count.signature(), ship.signature()).send(name="nightly")
+    app.drain(queues=["wages"])
+    app.close()
+    (message,) = client.queue("orders").peek(10)
+    assert "wages" in str(message.headers)
+    web = log_in("orders*")
+    for path in ("tasks", "tasks?queue=orders", "messages/orders", f"message/{message.id}"):
+        answer = web.get(f"{API}/{path}")
+        assert (answer.status_code, "wages" in answer.text) == (200, False), path
+    assert web.get(f"{API}/tasks").json()["tasks"][0]["id"] == "#1"
+
+
 def test_a_hidden_schedule_is_answered_as_one_that_does_not_exist(log_in, client) -> None:
     client.create_queue("wages")
     client.schedules.create("pay", queue="wages", every=60)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from typing import Any
 
 import pytest
+import uvicorn
 from starlette.testclient import TestClient
 
 from shardq.errors import InvalidSetting
-from shardq.service import KeyFile, Service, ServiceOptions, guard
+from shardq.service import KeyFile, Service, ServiceOptions, guard, serving
 from shardq.service.sessions import RateLimits
 
 API = "/api/v1"
@@ -105,6 +107,39 @@ def test_a_client_that_sends_its_body_too_slowly_is_refused(url: str, orders, mo
 
     asyncio.run(main())
     assert statuses[0] == 408
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\nGET /livez HTTP/1.1\r\n",
+    ],
+    ids=["nothing", "a part", "a part of the second one"],
+)
+def test_a_connection_is_closed_that_sends_no_whole_head(url: str, monkeypatch, sent: bytes) -> None:
+    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.2)
+
+    async def answer() -> bytes:
+        config = uvicorn.Config(
+            Service(url), http=serving.Connection, log_config=None, timeout_keep_alive=600
+        )
+        server = uvicorn.Server(config)
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            served = asyncio.create_task(server.serve(sockets=[bound]))
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(sent)
+            try:
+                return await asyncio.wait_for(reader.read(), 60)
+            except ConnectionResetError:
+                return b""
+            finally:
+                writer.close()
+                server.should_exit = True
+                await served
+
+    assert asyncio.run(answer()).count(b" 200 OK") == sent.count(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])

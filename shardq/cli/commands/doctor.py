@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Container, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 
 import click
@@ -23,7 +24,7 @@ from shardq.core.limits.permits import PERMITS_FOLDER
 from shardq.core.pinging import clock_finding
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.errors import QueueNotFound, ShardqError, StoreUnavailable
+from shardq.errors import InvalidSetting, QueueNotFound, ShardqError, StoreUnavailable
 
 __all__ = ["Check", "check_restored", "check_store", "doctor", "examine", "summary"]
 
@@ -32,6 +33,7 @@ LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
 MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
+UNREADABLE_REMEDY = "use the version of shardq that wrote them, or restore a backup"
 
 
 @click.command(cls=ReadCommand, reports_damage=True, example="shardq doctor orders")
@@ -132,11 +134,14 @@ def examine(
         dead = _DeadLetterQueues(client)
 
         def check(name: str) -> list[Check]:
-            opened = client.queue(name)
-            return [
-                *(check_restored(opened, client.now()) if restored else ()),
-                *check_queue(client, opened, dead, late_after),
-            ]
+            try:
+                opened = client.queue(name)
+                return [
+                    *(check_restored(opened, client.now()) if restored else ()),
+                    *check_queue(client, opened, dead, late_after),
+                ]
+            except InvalidSetting as error:  # the other queues are checked all the same
+                return [Check(name, "settings", False, str(error), UNREADABLE_REMEDY)]
 
         if queue is not None:
             checks += check(queue)
@@ -155,15 +160,17 @@ class _DeadLetterQueues:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._names: set[str] | None = None
+        self._names: set[str | None] | None = None
 
     def __contains__(self, name: object) -> bool:
         if self._names is None:
             self._names = set(read_each(worked_queues(self._client), self._dead_letter_name))
         return name in self._names
 
-    def _dead_letter_name(self, name: str) -> str:
-        return dead_letter_name(name, self._client.queue(name).settings)
+    def _dead_letter_name(self, name: str) -> str | None:
+        with suppress(InvalidSetting):
+            return dead_letter_name(name, self._client.queue(name).settings)
+        return None
 
 
 def check_store(client: Client) -> Iterator[Check]:
