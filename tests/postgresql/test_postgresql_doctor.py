@@ -15,8 +15,8 @@ from shardq.storage.requests import Finding
 pytestmark = pytest.mark.server
 
 INDEXES = """
-    SELECT indexname, indexdef FROM pg_indexes
-    WHERE schemaname = %s AND indexname NOT LIKE '%%_pkey' AND tablename NOT LIKE 'finished!_%%' ESCAPE '!'
+    SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND tablename NOT LIKE 'finished!_%%' ESCAPE '!'
+    AND indexname NOT IN (SELECT conname FROM pg_constraint)
 """
 
 
