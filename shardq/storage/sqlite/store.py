@@ -42,7 +42,6 @@ from shardq.storage.sqlite import (
     queues,
     removal,
     settling,
-    sweeping,
 )
 from shardq.storage.sqlite.claims import Answers, Taken
 from shardq.storage.sqlite.connections import SIGNAL
@@ -271,7 +270,7 @@ class SqliteStore(KeyMethods):
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
-        return self.session.write(sweeping.sweep, request, durable=False)
+        return self.session.write(removal.sweep, request, durable=False)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
