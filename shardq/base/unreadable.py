@@ -7,4 +7,4 @@ import msgspec
 __all__ = ["UNREADABLE"]
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""The errors that msgspec's decoders raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""
+"""The errors that msgspec's decoders raise: for text in a value that is not UTF-8, it is a bare UnicodeDecodeError."""

@@ -129,7 +129,7 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
     for key, value in given.items():
         name = key.replace("-", "_")  # as the options of the commands are written
         if name not in _HINTS:
-            raise InvalidSetting(f"{place}: {shown(key)} is no setting: use one of {', '.join(_HINTS)}")
+            raise InvalidSetting(f"{place}: {shown(key)} is not a setting: use one of {', '.join(_HINTS)}")
         yield name, value
 
 

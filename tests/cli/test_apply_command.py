@@ -77,8 +77,8 @@ def test_a_declared_dead_letter_queue_is_created_before_the_queue_that_needs_it(
     ("text", "told"),
     [
         ("[queues.orders]\nshards = 0", "queue 'orders': shards=0"),
-        ("[queues.orders]\nshard = 1", "'shard' is no setting"),
-        ('[queues.orders]\nretention = "soon"', "'soon' is no duration"),
+        ("[queues.orders]\nshard = 1", "'shard' is not a setting"),
+        ('[queues.orders]\nretention = "soon"', "'soon' is not a duration"),
         ('[queues."mail/*"]', "mail/*"),
         ('[queues."_shardq/x"]', "shardq makes for itself"),
         ("[queue.orders]", "'queue' declares nothing"),

@@ -46,7 +46,7 @@ def _whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no whole number") from None
+        raise click.BadParameter(f"{text!r} is not a whole number") from None
 
 
 _Reader = Callable[[str], Any]

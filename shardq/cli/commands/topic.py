@@ -211,5 +211,6 @@ def _start(text: str, option: str) -> Start:
     except click.BadParameter:
         words = " or ".join(get_args(_Words))
         raise click.BadParameter(
-            f"{text!r} is no moment: give {words}, ISO 8601, or how long ago, such as 10m.", param_hint=option
+            f"{text!r} is not a moment: give {words}, ISO 8601, or how long ago, such as 10m.",
+            param_hint=option,
         ) from None
