@@ -173,7 +173,7 @@ def test_pages_of_the_dashboard_are_in_plain_english(template: Path) -> None:
         "The lease is over.",
         "Each thread is told of its own.",
         "The queue goes on.",
-        "The value is not a number.",
+        "The value is no number.",
         "A store that is away stops nothing.",
         "word " * (MOST_WORDS_IN_CODE + 1),
     ],
