@@ -21,8 +21,8 @@ Every command of `shardq`, as its `--help` shows it. `shardq help send` shows on
 
 ## For scripts
 
-Most commands take `--json`. Results go to stdout, notes and errors to stderr. The exit code is 0 after success, 1
-after a failure, 2 after wrong usage, 3 when something was not found, and 4 when the store is unavailable.
+Most commands take `--json`. Results go to stdout, notes and errors to stderr. The exit codes are 0 (success),
+1 (failure), 2 (wrong usage), 3 (not found) and 4 (the store is unavailable).
 
 With `--json` an error is a JSON object in the last line of stderr, such as that of `shardq describe jbos --json`:
 

@@ -81,5 +81,5 @@ def read_duration(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no duration: give seconds, or a number with ms, s, m, h or d"
+            f"{text!r} is not a duration: give seconds, or a number with ms, s, m, h or d"
         ) from None

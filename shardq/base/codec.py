@@ -13,7 +13,7 @@ from shardq.errors import InvalidMessage, InvalidSetting
 __all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "UNREADABLE", "Codec", "check_codec", "codec_named"]
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
-"""The errors that msgspec's decoders raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""
+"""The errors that msgspec's decoders raise: for text in a value that is not UTF-8, it is a bare UnicodeDecodeError."""
 
 
 class Codec(Protocol):
@@ -52,13 +52,13 @@ class _Text:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidMessage(f"body {shown(value)} is no valid text: {error}") from error
+            raise InvalidMessage(f"body {shown(value)} is not valid text: {error}") from error
 
     def decode(self, body: bytes) -> str:
         try:
             return body.decode()
         except UnicodeDecodeError as error:
-            raise InvalidMessage(f"body {shown(body)} is no UTF-8: {error}") from error
+            raise InvalidMessage(f"body {shown(body)} is not UTF-8: {error}") from error
 
     def __repr__(self) -> str:
         return "shardq.TEXT"
@@ -89,7 +89,7 @@ class _Msgspec:
         try:
             return self._decoder.decode(body)
         except UNREADABLE as error:
-            raise InvalidMessage(f"body {shown(body)} is no {self._name}: {error}") from error
+            raise InvalidMessage(f"body {shown(body)} is not {self._name}: {error}") from error
 
     def __repr__(self) -> str:
         return "shardq.JSON" if self._name == "JSON" else "shardq.MSGPACK"
@@ -107,7 +107,7 @@ def check_codec(codec: Codec) -> Codec:
     """Return the codec. Raises InvalidSetting if it cannot encode and decode: the name of a codec cannot."""
     if callable(getattr(codec, "encode", None)) and callable(getattr(codec, "decode", None)):
         return codec
-    raise InvalidSetting(f"codec={shown(codec)} is no codec: give one such as shardq.JSON")
+    raise InvalidSetting(f"codec={shown(codec)} is not a codec: give one such as shardq.JSON")
 
 
 def codec_named(name: str) -> Codec:

@@ -34,7 +34,7 @@ class Rate(msgspec.Struct, frozen=True):
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidSetting(
-                f"rate_limit={shown(text)} is no rate: give messages and a period, such as '100/s', '6000/m' or "
+                f"rate_limit={shown(text)} is not a rate: give messages and a period, such as '100/s', '6000/m' or "
                 "'10/30s'"
             )
         messages, number, unit = int(match[1]), int(match[2] or 1), match[3]

@@ -42,7 +42,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True):
         match = _ID.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise InvalidReceipt(
-                f"{shown(text)} is no message id: give '<queue>:<time shard>:<shard>:<bundle>:<position>', "
+                f"{shown(text)} is not a message id: give '<queue>:<time shard>:<shard>:<bundle>:<position>', "
                 "as `send` returned it"
             )
         name, time_shard, number, bundle_id, position = match.groups()
@@ -70,7 +70,7 @@ class Receipt(msgspec.Struct, frozen=True, order=True):
         head, _, token = text.rpartition(":") if isinstance(text, str) else ("", "", "")
         if not re.fullmatch(r"[0-9a-f]{32}", token):
             raise InvalidReceipt(
-                f"{shown(text)} is no receipt: give it as `message.receipt` has it, or `shardq receive --receipts` "
+                f"{shown(text)} is not a receipt: give it as `message.receipt` has it, or `shardq receive --receipts` "
                 "prints it"
             )
         return cls(MessageId.parse(head, queue), bytes.fromhex(token))

@@ -252,7 +252,7 @@ def _processes(_context: click.Context, _parameter: click.Parameter, text: str) 
         return (int(least), int(most)) if dots else int(least)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is no number: give one, or the fewest and the most, as 1..8."
+            f"{text!r} is not a number: give one, or the fewest and the most, as 1..8."
         ) from None
 
 
@@ -273,7 +273,7 @@ def _headers(
     pairs = [(text, *text.partition("=")) for text in texts]
     for text, name, equals, _ in pairs:
         if not equals or not name:
-            raise click.BadParameter(f"{text!r} is no header: give NAME=VALUE.")
+            raise click.BadParameter(f"{text!r} is not a header: give NAME=VALUE.")
     return {name: value for _, name, _, value in pairs} or None
 
 

@@ -13,6 +13,7 @@ import msgspec
 from shardq.base.clock import read_duration
 from shardq.base.shard import INTERNAL, check_queue_name
 from shardq.base.texts import kind_of, shown
+from shardq.cli.printing import value_text
 from shardq.client import Client
 from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
@@ -89,19 +90,11 @@ def settings_difference(queue: str, present: QueueSettings, wanted: Mapping[str,
 def change_text(difference: Difference) -> str:
     """Return the settings in words: ``shards 8 -> 20, retention none``."""
     return ", ".join(
-        f"{name} {_text(difference.present[name])} -> {_text(value)}"
+        f"{name} {value_text(difference.present[name])} -> {value_text(value)}"
         if name in difference.present
-        else f"{name} {_text(value)}"
+        else f"{name} {value_text(value)}"
         for name, value in difference.settings.items()
     )
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
 
 
 def apply_difference(client: Client, difference: Difference) -> None:
@@ -136,7 +129,7 @@ def _named(given: Mapping[str, Any], place: str) -> Iterator[tuple[str, Any]]:
     for key, value in given.items():
         name = key.replace("-", "_")  # as the options of the commands are written
         if name not in _HINTS:
-            raise InvalidSetting(f"{place}: {shown(key)} is no setting: use one of {', '.join(_HINTS)}")
+            raise InvalidSetting(f"{place}: {shown(key)} is not a setting: use one of {', '.join(_HINTS)}")
         yield name, value
 
 

@@ -24,7 +24,7 @@ DEFAULT_URL = "sqlite:///shardq.db"
 
 
 class Ended(Exception):
-    """Carries an end that is no error past click, which would handle it in its own way."""
+    """Carries an end that is not an error past click, which would handle it in its own way."""
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(str(reason))
@@ -190,7 +190,7 @@ def main(ctx: click.Context, url: str) -> None:
     """
     source = ctx.get_parameter_source("url")
     if source is ParameterSource.DEFAULT:
-        url = os.environ.get("SHARDQ_URL", url)  # one that is empty is no default
+        url = os.environ.get("SHARDQ_URL", url)  # one that is empty is not a default
     session = Session(url, given=source is ParameterSource.COMMANDLINE)
     ctx.obj = session
     ctx.call_on_close(session.close)

@@ -63,7 +63,7 @@ def parse_line(
     """Parse the message of a JSON line. Raises InvalidMessage if the line or an option in it is wrong.
 
     A line that was printed of a message is a new message like it. With ``once`` the id that was printed is its dedupe
-    key, unless it has a unique key. A byte-order mark in front, as some editors write it into a file, is no part of
+    key, unless it has a unique key. A byte-order mark in front, as some editors write it into a file, is not part of
     it.
     """
     try:
@@ -186,7 +186,7 @@ def _body(line: MessageLine, codec: str) -> bytes:
     if line.body is UNSET or line.body_base64 is not UNSET:
         raise InvalidMessage("give either body or body_base64")
     if codec == "bytes" and not isinstance(line.body, str):
-        raise InvalidMessage("body is no string: --codec json sends other values")
+        raise InvalidMessage("body is not a string: --codec json sends other values")
     return codec_named("text" if codec == "bytes" else codec).encode(line.body)
 
 

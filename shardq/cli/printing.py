@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,8 +23,10 @@ __all__ = [
     "print_columns",
     "print_json",
     "print_line",
+    "print_message",
     "screen_width",
     "tell",
+    "value_text",
 ]
 
 _GAP = "  "
@@ -47,10 +50,17 @@ def print_columns(rows: Iterable[Sequence[object]], *, most: int | None = None) 
     """Print aligned columns on stdout. Numbers are aligned to the right.
 
     Where lines would have more than ``most`` characters, the last column is wrapped at its spaces. If it has no room,
-    the first column is on separate lines, too. No word is cut.
+    the first column is on separate lines, too. No word is cut. Without ``most``, lines fit a terminal; a pipe or a file
+    gets one line for each row.
     """
-    for line in columns(rows, most=most):
+    for line in columns(rows, most=most or _terminal_width()):
         print_line(line)
+
+
+def print_message(row: str) -> None:
+    """Print the id and the facts of a message: on one line, or on two in a terminal that is narrower than that."""
+    most = _terminal_width()
+    print_line(row if most is None or len(row) <= most else row.replace(_GAP, "\n" + _GAP, 1))
 
 
 def columns(rows: Iterable[Sequence[object]], *, most: int | None = None) -> Iterator[str]:
@@ -84,6 +94,22 @@ def screen_width() -> int:
     from shutil import get_terminal_size  # noqa: PLC0415 - as above
 
     return get_terminal_size((80, 24)).columns
+
+
+def _terminal_width() -> int | None:
+    """Return the columns of the terminal that stdout is; None when it is none."""
+    return screen_width() if sys.stdout.isatty() else None
+
+
+def value_text(value: object) -> str:
+    """Return a value of a setting or a count for people. Each float is a duration, so it gets its unit."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{value:.15g} s" if isinstance(value, float) else str(value)
 
 
 def note(text: str) -> None:

@@ -47,7 +47,7 @@ class Piece(msgspec.Struct, frozen=True):
     messages: Sequence[OutgoingMessage]
     read: int  # bytes
     error: InvalidMessage | None = None
-    faulty: bytes = b""  # the line that is no message
+    faulty: bytes = b""  # the line that is not a message
     places: Sequence[int] = ()  # the number of each message's line or argument
     last: int = 0  # the number of the last line or argument that was read, the faulty one too
     kind: str = "line"

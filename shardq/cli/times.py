@@ -51,7 +51,7 @@ def _moment(text: str, sign: int, meaning: str) -> datetime:
         return _full(text) or datetime.now(UTC) + sign * _distance(text)
     except (click.BadParameter, OverflowError, ValueError):
         raise click.BadParameter(
-            f"{text!r} is no moment: give ISO 8601, or {meaning}, such as 10m."
+            f"{text!r} is not a moment: give ISO 8601, or {meaning}, such as 10m."
         ) from None
 
 

@@ -149,7 +149,7 @@ class Batch(Sequence[Message]):
     def _place(self, message: Message) -> tuple[HeldSlice, int]:
         try:
             return self._places[message]
-        except (KeyError, TypeError):  # what is no message need have no hash
+        except (KeyError, TypeError):  # what is not a message need have no hash
             raise InvalidSetting(f"{shown(message)} is not of this batch: settle it with its own") from None
 
     @cached_property

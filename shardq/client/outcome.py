@@ -21,7 +21,7 @@ _MAX_DOUBLINGS = 60
 class Backoff(msgspec.Struct, frozen=True):
     """A delay that doubles from ``first`` seconds up to ``longest``. Half of it is random, to spread retries out.
 
-    Raises InvalidSetting for a value that is no number from 0 to a week.
+    Raises InvalidSetting for a value that is not a number from 0 to a week.
 
     >>> Backoff(10, 600).delay(3) <= 40
     True
@@ -53,7 +53,7 @@ class Outcome(Exception):
     def __init__(self, *arguments: Any, reason: str | None = None) -> None:
         if not isinstance(self, Retry | Snooze | Discard | DeadLetter):
             raise InvalidSetting(
-                f"{type(self).__name__} is no outcome that is known: make a Retry, Snooze, Discard or DeadLetter"
+                f"{type(self).__name__} is not an outcome that is known: make a Retry, Snooze, Discard or DeadLetter"
             )
         super().__init__(*arguments)  # an exception is pickled as its class and these
         self.reason = None if reason is None else check_reason(reason)

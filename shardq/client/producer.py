@@ -141,7 +141,7 @@ class Producer(Closing):
         """Store a message whose body is the content of a file, of any size, and return its id.
 
         The options and errors are those of :meth:`send_stream`. Raises OSError when the file cannot be read, and
-        InvalidMessage for a value that is no path.
+        InvalidMessage for a value that is not a path.
         """
         with _opened(path) as stream:
             return self.send_stream(stream, **options)
@@ -216,12 +216,12 @@ class Producer(Closing):
 
 
 def _opened(path: str | PathLike[str]) -> BinaryIO:
-    """Open the file of a path. Raises InvalidMessage for a value that is no path."""
+    """Open the file of a path. Raises InvalidMessage for a value that is not a path."""
     try:
         return Path(path).open("rb")
     except (TypeError, ValueError) as error:
         raise InvalidMessage(
-            f"path={shown(path)} is no path ({error}): give a str or a Path, or send a file with `send_stream`"
+            f"path={shown(path)} is not a path ({error}): give a str or a Path, or send a file with `send_stream`"
         ) from error
 
 

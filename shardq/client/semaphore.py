@@ -148,7 +148,7 @@ class Semaphore:
     def _limit(self, settings: QueueSettings) -> int:
         if settings.max_in_flight is None:
             raise InvalidSetting(
-                f"{self.name!r} is no semaphore: queue {self._context.name!r} has no max_in_flight"
+                f"{self.name!r} is not a semaphore: queue {self._context.name!r} has no max_in_flight"
             )
         return min(settings.max_in_flight, MOST_PERMITS)
 

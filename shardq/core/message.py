@@ -241,7 +241,7 @@ class Message:
 
         The ``result`` is kept as long as the message is in the history, in a queue with ``keep_results``:
         :meth:`shardq.Queue.get` and :meth:`shardq.Queue.history` show it. The consumer's codec encodes it, to 64 KiB at
-        most. None is no result. It is stored before the message is acked.
+        most. None is not a result. It is stored before the message is acked.
 
         Raises LeaseLost when the message is no longer held by this consumer. Raises InvalidSetting when the queue keeps
         no results, InvalidMessage or MessageTooLarge for the result; the message is not acked then.
@@ -323,7 +323,7 @@ class Message:
 
         With ``failed`` it is recorded as the error of this delivery; workers do so. It returns at once, and does
         nothing in a queue that keeps no events. Of a longer text the first 500 characters are kept. Raises
-        InvalidSetting when it is no str.
+        InvalidSetting when it is not a str.
         """
         self._settler.note(self._selection, text, failed=failed)
 

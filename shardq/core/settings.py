@@ -274,10 +274,10 @@ def _check(name: str, value: Any) -> None:
 
 
 def check_setting_name(name: str) -> None:
-    """Raise InvalidSetting for what is no setting of a queue."""
+    """Raise InvalidSetting for what is not a setting of a queue."""
     if name not in QueueSettings.__struct_fields__:
         known = ", ".join(QueueSettings.__struct_fields__)
-        raise InvalidSetting(f"{shown(name)} is no setting of a queue: use one of {known}")
+        raise InvalidSetting(f"{shown(name)} is not a setting of a queue: use one of {known}")
 
 
 def _check_queue(name: str, value: object) -> None:

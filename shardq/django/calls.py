@@ -81,7 +81,7 @@ class DjangoCall(msgspec.Struct, frozen=True, kw_only=True):
         """The task, which its module defines. Raises ImportError when it does not."""
         found: Any = import_string(self.path)
         if not isinstance(found, Task):
-            raise ImportError(f"{self.path} is no task: define it with @task")  # noqa: TRY004 - as of one missing
+            raise ImportError(f"{self.path} is not a task: define it with @task")  # noqa: TRY004 - as of one missing
         return found.using(
             priority=self.priority,
             queue_name=self.queue_name,

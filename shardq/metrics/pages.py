@@ -38,7 +38,7 @@ Page: TypeAlias = "Callable[[str, str], Answer]"
 
 
 def check_port(name: str, port: object) -> None:
-    """Raise InvalidSetting for what is no port. With 0 the system chooses one."""
+    """Raise InvalidSetting for what is not a port. With 0 the system chooses one."""
     check_number(name, port, 0, 65_535, whole=True)
 
 

@@ -162,7 +162,7 @@ class Schedules:
     def trigger(self, id: str) -> str:  # noqa: A002
         """Send the message of a schedule now, also while it is paused; returns the message's id.
 
-        Nothing of the schedule changes: it is no occurrence. Raises ScheduleNotFound, or the errors of a send.
+        Nothing of the schedule changes: it is not an occurrence. Raises ScheduleNotFound, or the errors of a send.
         """
         plan = self._find(id).plan
         context = self._contexts.of(plan.queue)

@@ -57,7 +57,7 @@ def _header(line: str) -> tuple[str, str]:
     name, colon, value = line.partition(":")
     if not colon or not name.strip():
         raise Refused(
-            400, "invalid_parameters", f"headers: {line!r} is no header: write `name: value` in each line"
+            400, "invalid_parameters", f"headers: {line!r} is not a header: write `name: value` in each line"
         )
     return name.strip(), value.strip()
 

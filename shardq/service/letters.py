@@ -152,7 +152,9 @@ async def _check_is_dead_letter_queue(desk: Desk, name: str) -> None:
     with suppress(InvalidName):
         dead = dead_letter_name(name, await desk.store.settings(name))
         if await desk.client.exists(dead):
-            raise QueueNotFound(f"queue {name!r} is no dead-letter queue: its dead letters are in {dead!r}")
+            raise QueueNotFound(
+                f"queue {name!r} is not a dead-letter queue: its dead letters are in {dead!r}"
+            )
 
 
 async def remove_messages(desk: Desk, name: str, given: RemoveMessages) -> Changed:

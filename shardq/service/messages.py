@@ -292,13 +292,13 @@ def _sent_body(given: Send) -> bytes:
         try:
             return base64.b64decode(given.body, validate=True)
         except (binascii.Error, ValueError) as error:
-            raise InvalidMessage(f"body: this is no base64: {error}") from error
+            raise InvalidMessage(f"body: this is not base64: {error}") from error
     body = given.body.encode("utf-8", "replace")
     if given.encoding == "json":
         try:
             msgspec.json.decode(body)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise InvalidMessage(f"body: this is no JSON: {error}") from error
+            raise InvalidMessage(f"body: this is not JSON: {error}") from error
     return body
 
 

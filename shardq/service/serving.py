@@ -273,5 +273,5 @@ def _imported(option: str, named: str | None) -> Any:
             f"{option}={named!r} cannot be imported: {error}; give package.module:function"
         ) from error
     if not callable(found):
-        raise InvalidSetting(f"{option}={named!r} is no function: give package.module:function")
+        raise InvalidSetting(f"{option}={named!r} is not a function: give package.module:function")
     return found

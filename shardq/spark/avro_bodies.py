@@ -47,7 +47,7 @@ _MICROS = (_DAYS[0] * 86_400_000_000, (_DAYS[1] + 1) * 86_400_000_000 - 1)
 
 
 class _Body:
-    """A body that is read from its begin to its end; raises ValueError or IndexError where it is no such thing."""
+    """A body that is read from its begin to its end; raises ValueError or IndexError where it has another form."""
 
     __slots__ = ("_at", "_bytes")
 
@@ -116,11 +116,11 @@ def _kind_of(text: str) -> _Kind:
     try:
         kind = _Schema().kind(json.loads(text), "", "")
     except ValueError as error:
-        raise _wrong("", f"it is no JSON ({error})") from error
+        raise _wrong("", f"it is not JSON ({error})") from error
     except RecursionError as error:
         raise _wrong("", "it is nested too deeply") from error
     if not isinstance(kind.spark, StructType):
-        raise _wrong("", "it is no record")
+        raise _wrong("", "it is not a record")
     return kind
 
 
@@ -146,7 +146,7 @@ class _Schema:
             return _PLAIN[schema] if schema in _PLAIN else self._known(schema, place, space)
         if isinstance(schema, dict):
             return self._object(schema, place, space)
-        raise _wrong(place, f"{_short(schema)} is no type")
+        raise _wrong(place, f"{_short(schema)} is not a type")
 
     def _object(self, schema: dict[str, Any], place: str, space: str) -> _Kind:
         kind = schema.get("type")
@@ -181,7 +181,7 @@ class _Schema:
         """Return the full name of a type that begins here, and its namespace."""
         name, own = schema.get("name"), schema.get("namespace", space)
         if not isinstance(name, str) or not _NAME.fullmatch(name) or not isinstance(own, str):
-            raise _wrong(place, f"{_short(name)} is no name")
+            raise _wrong(place, f"{_short(name)} is not a name")
         full = _full(name, own)
         if full in self._named or full in _PLAIN:
             raise _wrong(place, f"there is a type {full!r} already")

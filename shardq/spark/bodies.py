@@ -81,7 +81,7 @@ def json_columns(text: str) -> StructType:
 def json_decoder(kind: DataType) -> Callable[[bytes], Any]:
     """Make a decoder of one body.
 
-    It raises MsgspecError, ValueError, OverflowError or RecursionError for one that does not fit. A text that is no
+    It raises MsgspecError, ValueError, OverflowError or RecursionError for one that does not fit. A text that is not
     UTF-8 is a ValueError, a whole number beyond all doubles an OverflowError.
     """
     plain = msgspec.json.Decoder(_python_type(kind), dec_hook=_from_text)
@@ -108,7 +108,7 @@ def _from_text(kind: type, value: Any) -> Any:
 def _interval(text: str) -> _Interval:
     found = _INTERVAL.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no interval of days to seconds")
+        raise ValueError(f"{text!r} is not an interval of days to seconds")
     numbers = [float(found["sign"] + number) for number in re.split("[ :]", found["numbers"])]
     units = _UNITS[_FIRST[found["unit"]] :]
     return _Interval(**dict(zip(units, numbers, strict=False)))

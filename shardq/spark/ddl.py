@@ -60,7 +60,7 @@ def _of_json(option: str, text: str) -> StructType:
         return StructType.fromJson(json.loads(text))
     except Exception as error:  # whatever PySpark makes of it
         raise InvalidSetting(
-            f"option {option} is no schema in JSON ({error}): give schema.json(), "
+            f"option {option} is not a schema in JSON ({error}): give schema.json(), "
             "or with bodyFormat=avro a schema of Avro"
         ) from error
 

@@ -68,7 +68,7 @@ def moment_of(name: str, text: str | None, default: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidSetting(
-            f"option {name}={text!r} is no moment: give ISO 8601, such as 2026-01-31T08:00:00Z"
+            f"option {name}={text!r} is not a moment: give ISO 8601, such as 2026-01-31T08:00:00Z"
         ) from error
     if moment.tzinfo is None:
         raise InvalidSetting(f"option {name}={text!r} has no time zone: end it with Z for UTC")

@@ -68,7 +68,7 @@ def remember(columns: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def remembered(schema: StructType) -> dict[str, str]:
-    """Return the options with which the table of these columns was made; none: it is no table."""
+    """Return the options with which the table of these columns was made; none: it is not a table."""
     return {name: value for field in schema.fields for name, value in field.metadata.get(_KEPT, {}).items()}
 
 

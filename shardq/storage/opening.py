@@ -184,12 +184,12 @@ def _of_other_packages(group: str) -> dict[str, str]:
 
 
 def _scheme_of(url: object, what: str = "store", example: str = "sqlite:///queue.db") -> str:
-    """Return the scheme of a URL. Raises InvalidSetting, which shows what is no URL only if it can be a file's name."""
+    """Return the scheme of a URL. Raises InvalidSetting, which shows another text only if it can be a file's name."""
     if isinstance(url, str) and "://" in url:
         return _parts_of(url, f"URL of the {what}").scheme
     is_plain = _PLAIN.fullmatch(url) if isinstance(url, str) else not isinstance(url, bytes)
     text = shown(url) if is_plain else "what was given"
-    raise InvalidSetting(f"{text} is no URL of a {what}: give one such as {example!r}")
+    raise InvalidSetting(f"{text} is not a URL of a {what}: give one such as {example!r}")
 
 
 def _parts_of(url: str, name: str) -> SplitResult:

@@ -170,7 +170,7 @@ def advance(binding: Binding, step: str, seen: Seen) -> None:
     ended, sent = [step], set[str]()
     while ended:
         last = ended.pop()
-        if "#" in last:  # nothing waits for a task that is no step
+        if "#" in last:  # nothing waits for a task that is not a step
             ended += _go_on(binding, last, seen, sent)
     seen.sent |= sent
 

@@ -94,8 +94,8 @@ class Tasks(TaskRegistry):
     def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc] # of mypy: options are keywords
         """Make a function a task, plain or async: ``@tasks.task`` or ``@tasks.task(queue="mail")``.
 
-        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for an object that is no
-        function, and for a second task of the same name. Tasks that a factory makes need a ``name=`` each. A module
+        The options are those of :class:`TaskOptions`. Raises InvalidSetting for a wrong one, for an object that is not
+        a function, and for a second task of the same name. Tasks that a factory makes need a ``name=`` each. A module
         that is reloaded or imported again replaces its tasks. Warns of parameters without an annotation: a tuple
         arrives as a list there.
         """

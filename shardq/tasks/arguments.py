@@ -217,7 +217,7 @@ def _clean(text: str) -> str:
 
 
 def write(value: Any) -> Any:
-    """Return a model as plain values. Raises ValueError, or NotImplementedError for a value that is no model."""
+    """Return a model as plain values. Raises ValueError, or NotImplementedError for a value that is not a model."""
     if not _is_model(type(value)):
         raise NotImplementedError(f"{kind_of(value)} has no form that can be sent")
     dumped = value.model_dump(mode="json", round_trip=True, by_alias=False, warnings=False)

@@ -181,7 +181,7 @@ class Binding:
                 return next(read_plans(file))[1]
         except (*UNREADABLE, StopIteration) as error:
             raise InvalidMessage(
-                f"message {message.id} says that it is a workflow, and its body is no plan of one: {error}; it was "
+                f"message {message.id} says that it is a workflow, and its body is not a plan of one: {error}; it was "
                 f"forged or damaged: `shardq remove {message.id}`"
             ) from error
 

@@ -228,7 +228,7 @@ def check_middleware(given: object) -> tuple[Middleware, ...]:
     """
     if isinstance(given, Middleware) or not isinstance(given, Iterable):
         raise InvalidSetting(
-            f"middleware={shown(given)} is no list: give several, as in middleware=[Timed()]"
+            f"middleware={shown(given)} is not a list: give several, as in middleware=[Timed()]"
         )
     checked = tuple(given)
     for each in checked:

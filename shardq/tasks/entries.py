@@ -126,7 +126,7 @@ def check_task_id(task: object) -> None:
     """Raise InvalidReceipt unless it is an id of a task, of a workflow or of a step."""
     if not isinstance(task, str) or _ID.fullmatch(task) is None:
         raise InvalidReceipt(
-            f"{shown(task)} is no message id, and none of a task or step: give one as `send` returned it, or as "
+            f"{shown(task)} is not a message id, and none of a task or step: give one as `send` returned it, or as "
             "`shardq task show` shows it, such as ID#2#17"
         )
 

@@ -155,7 +155,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Return a checked copy with some options changed. Raises InvalidSetting."""
         known = CallKeywords.__annotations__
         if unknown := [name for name in changes if name not in known]:
-            raise InvalidSetting(f"{unknown[0]!r} is no option of a call: use one of {', '.join(known)}")
+            raise InvalidSetting(f"{unknown[0]!r} is not an option of a call: use one of {', '.join(known)}")
         return make_options({**msgspec.structs.asdict(self), **changes})
 
 
@@ -163,7 +163,7 @@ def make_options(given: Any) -> TaskOptions:
     """Make options from keywords. Raises InvalidSetting."""
     known = TaskOptions.__struct_fields__
     if unknown := [name for name in given if name not in known]:
-        raise InvalidSetting(f"{unknown[0]!r} is no option of a task: use one of {', '.join(known)}")
+        raise InvalidSetting(f"{unknown[0]!r} is not an option of a task: use one of {', '.join(known)}")
     return TaskOptions(**given)
 
 

@@ -187,7 +187,7 @@ class Runner:
         return f"task {self._call(message)}, {result_id(message)},"
 
     def _start(self, unit: TaskUnit, message: Message, begin: Callable[[], None]) -> object:
-        """Begin a workflow, a bucket of one, or the result of a task. An unreachable store is no failure of it."""
+        """Begin a workflow, a bucket of one, or the result of a task. An unreachable store is not a failure of it."""
         with _unreachable_is_no_failure():
             try:
                 begin()
@@ -309,7 +309,7 @@ class Runner:
 
 
 class _Unreachable(Exception):
-    """The store was away before a task could begin. That is no failure of the task, and costs no delivery."""
+    """The store was away before a task could begin. That is not a failure of the task, and costs no delivery."""
 
 
 @contextmanager

@@ -168,10 +168,10 @@ def send_calls(
 
 def _checked_calls(calls: Iterable[Signature[T]]) -> Iterator[Signature[T]]:
     if isinstance(calls, Signature) or not isinstance(calls, Iterable):
-        raise InvalidSetting(f"{kind_of(calls)} is no list of calls: give several, or an iterator of them")
+        raise InvalidSetting(f"{kind_of(calls)} is not a list of calls: give several, or an iterator of them")
     for call in calls:
         if not isinstance(call, Signature):
-            raise InvalidSetting(f"{shown(call)} is no call: give what task.signature(...) returns")
+            raise InvalidSetting(f"{shown(call)} is not a call: give what task.signature(...) returns")
         call.check_whole()
         yield call
 

@@ -107,7 +107,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
         Without values it is done at once, and its result is an empty list.
         """
         if not isinstance(values, Iterable):
-            raise InvalidSetting(f"map: {shown(values)} is no list of values: give one for each call")
+            raise InvalidSetting(f"map: {shown(values)} is not a list of values: give one for each call")
         found = group_of((self.signature(value) for value in values), errors)  # type: ignore[call-arg]
         return with_placeholder(found, self.app, self.settings.queue, self)
 

@@ -72,7 +72,7 @@ def _too_long(timeout: float | None) -> TaskTimeout:
 def interrupted_after(timeout: float, call: Callable[[], Any]) -> Any:
     """Return the result of a call. Raises TaskTimeout after the timeout: it is interrupted between two steps of Python.
 
-    A call into a library that does not return is not interrupted. This is no context manager: an interruption in the
+    A call into a library that does not return is not interrupted. This is not a context manager: an interruption in the
     code of a context manager would be raised outside of its `try`.
     """
     outer: _Interruption | None = getattr(_own, "interruption", None)
@@ -108,7 +108,7 @@ _own = threading.local()
 
 
 class _Interrupted(BaseException):
-    """Raised in a thread. It is no Exception, so that a function which catches all of those is ended too."""
+    """Raised in a thread. It is not an Exception, so that a function which catches all of those is ended too."""
 
 
 def a_thread_starts() -> bool:

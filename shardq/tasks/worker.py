@@ -39,7 +39,7 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
     It receives further tasks while some run, and keeps the leases of those that it holds. The result of a task is
     stored before its message is acked. A crash in between leaves the result, and the task does not run again. A
     task whose worker dies while it runs is run again. Before its last attempt it waits until the worker holds nothing
-    else, and is held alone. So it is no dead letter because another task has killed the process. A task that has a
+    else, and is held alone. So it is not a dead letter because another task has killed the process. A task that has a
     single attempt runs beside others.
 
     It ends as a :class:`~shardq.worker.Worker` does: by :meth:`stop`, after the tasks that run, or after ``idle_exit``

@@ -220,7 +220,7 @@ def chain(*parts: Part) -> Workflow:
     """Make steps of which each waits for the one before. One that :meth:`Task.then` made takes its result.
 
     A part may be a workflow. A step after a group waits for all of it, and takes a list: an empty one after an empty
-    group. An empty chain is no step of the chain that it is in.
+    group. An empty chain is not a step of the chain that it is in.
     """
     given = [workflow_of(_checked_part(part)) for part in parts]
     known = next((each for each in given if each.steps), None)
@@ -248,7 +248,7 @@ def chord(parts: Iterable[Part], callback: Part, *, errors: Errors = "stop") -> 
     With ``errors="collect"`` it runs when all of it has ended, and takes a list of :class:`Collected`.
     """
     if not isinstance(parts, Iterable):
-        raise InvalidSetting(f"chord: {shown(parts)} is no list of steps: give chord([...], callback)")
+        raise InvalidSetting(f"chord: {shown(parts)} is not a list of steps: give chord([...], callback)")
     return chain(group_of(parts, errors), callback)
 
 
@@ -274,7 +274,7 @@ def _checked_name(name: object) -> str:
 def _checked_part(part: Part) -> Part:
     if not isinstance(part, Signature | Workflow):
         raise InvalidSetting(
-            f"{shown(part)} is no step: give what signature(), then(), chain() or group() returns"
+            f"{shown(part)} is not a step: give what signature(), then(), chain() or group() returns"
         )
     return part
 

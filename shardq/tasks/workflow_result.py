@@ -77,7 +77,7 @@ class WorkflowResult:
     def steps(self, bucket: str | None = None) -> list[TaskView]:
         """Return the states of its steps, in their order; or those of a bucket of a large group, by its id.
 
-        Raises ResultMissing, and InvalidReceipt for a text that is no id.
+        Raises ResultMissing, and InvalidReceipt for a text that is not an id.
         """
         if bucket is not None:
             check_task_id(bucket)
@@ -225,7 +225,7 @@ class NothingSent(WorkflowResult):
         return "done"
 
     def steps(self, bucket: str | None = None) -> list[TaskView]:
-        """Return no steps. Raises InvalidReceipt for a text that is no id."""
+        """Return no steps. Raises InvalidReceipt for a text that is not an id."""
         if bucket is not None:
             check_task_id(bucket)
         return []

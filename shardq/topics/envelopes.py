@@ -77,7 +77,7 @@ class Envelope:
         return decode_bundle(self.data)
 
     def taken(self, by: Filter) -> Sequence[int]:
-        """Return the positions of the messages that a filter takes; none of a message that is no envelope."""
+        """Return the positions of the messages that a filter takes; none of a message that is not an envelope."""
         try:
             headers = self.messages.headers or [None] * len(self.messages.bodies)
         except InvalidMessage as error:

@@ -215,7 +215,7 @@ def _conditions(name: object, given: object) -> list[_Condition]:
 def _condition(name: str, using: object, given: object) -> _Condition:
     if using not in _OPERATORS:
         raise InvalidFilter(
-            f"header {shown(name)}: {shown(using)} is no operator, use one of {', '.join(_OPERATORS)}"
+            f"header {shown(name)}: {shown(using)} is not an operator, use one of {', '.join(_OPERATORS)}"
         )
     using = str(plain(using))
     many = isinstance(given, list | tuple | set | frozenset) and using in ("=", "!=")

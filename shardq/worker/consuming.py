@@ -240,5 +240,5 @@ class WorkerLoop(ABC):
 
     @property
     def _is_forked(self) -> bool:
-        """True in a child that a handler has forked, and that came back here: it is no worker."""
+        """True in a child that a handler has forked, and that came back here: it is not a worker."""
         return forks.count != self._runs_in

@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
             fields["stack"] = record.stack_info
         try:
             return msgspec.json.encode(fields, enc_hook=repr).decode()
-        except Exception:  # a field that is no text, or nested without end, or whose repr fails
+        except Exception:  # a field that is not a text, or nested without end, or whose repr fails
             return msgspec.json.encode({name: _plain(value) for name, value in fields.items()}).decode()
 
 

@@ -152,7 +152,7 @@ def assign(queues: Sequence[str], handler: H | Mapping[str, H], options: WorkerO
 
 
 def check_opened(queues: Sequence[Queue | QueuePattern]) -> list[Queue | QueuePattern]:
-    """Return the queues of a worker as a list. Raises InvalidSetting for an object that is no opened queue."""
+    """Return the queues of a worker as a list. Raises InvalidSetting for an object that is not an opened queue."""
     if (
         isinstance(queues, str)
         or not isinstance(queues, Iterable)

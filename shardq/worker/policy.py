@@ -84,7 +84,7 @@ OnError = Mapping[type[Exception], Outcome] | ErrorFunction | str | None
 
 
 class HandlerExited(ShardqError):
-    """Stands for a raised object of a handler or a task that is no Exception, such as SystemExit: it is a failure, too.
+    """Stands for a raised object of a handler or task that is not an Exception, such as SystemExit: it is a failure.
 
     ``raised`` is what that was.
     """
@@ -143,7 +143,7 @@ def chosen(policy: ErrorFunction, message: Message, error: Exception) -> Outcome
         return Retry()
     if outcome is not None and not isinstance(outcome, Outcome):
         _log.error(
-            "on_error returned %r, which is no outcome: message %s is tried again as usual",
+            "on_error returned %r, which is not an outcome: message %s is tried again as usual",
             outcome,
             message.id,
         )
@@ -170,5 +170,5 @@ def _check_entry(kind: object, outcome: object) -> None:
         raise InvalidSetting(f"on_error has the key {shown(kind)}: give a subclass of Exception")
     if not isinstance(outcome, Outcome):
         raise InvalidSetting(
-            f"on_error[{kind.__name__}]={shown(outcome)} is no outcome: give a Retry, Snooze, Discard or DeadLetter"
+            f"on_error[{kind.__name__}]={shown(outcome)} is not an outcome: give a Retry, Snooze, Discard or DeadLetter"
         )

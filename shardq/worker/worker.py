@@ -44,7 +44,7 @@ class Worker(ThreadedLoop[Unit]):
     failure is logged with its traceback. SystemExit and ``asyncio.CancelledError`` are failures too; KeyboardInterrupt
     ends the worker. Delivery is at least once: a handler can run twice for the same message, and must allow for that.
 
-    Before its last delivery a message is held alone, so that it is no dead letter because another one has killed the
+    Before its last delivery a message is held alone, so that it is not a dead letter because another one has killed the
     process. The rest of its batch is released uncounted.
 
     With ``threads`` the handler runs in this number of threads at a time. It has to be safe for threads. The worker

@@ -99,7 +99,7 @@ def test_what_cannot_be_kept_is_refused_and_nothing_is_acked(
         ({one: b"x" * 65_537}, shardq.MessageTooLarge, "65,536"),
         ({one: 2}, shardq.InvalidMessage, "2"),
         ({other: b"2"}, shardq.InvalidReceipt, "is not among the receipts"),
-        ({"x": b"2"}, shardq.InvalidReceipt, "is no receipt"),
+        ({"x": b"2"}, shardq.InvalidReceipt, "is not a receipt"),
     ):
         with pytest.raises(error, match=text):
             sums.ack([one], results=results)

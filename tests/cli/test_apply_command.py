@@ -37,7 +37,9 @@ def described(shell: Shell, name: str) -> dict[str, object]:
 def test_missing_queues_are_shown_then_created(shell: Shell, declared: Path) -> None:
     shown = shell("apply", str(declared), stdin="n\n")
     assert shown.exit_code == 1
-    assert "+ orders: max_deliveries 3, shards 2, visibility_timeout 120, retention 1209600" in shown.stdout
+    assert (
+        "+ orders: max_deliveries 3, shards 2, visibility_timeout 120 s, retention 1209600 s" in shown.stdout
+    )
     assert "+ mail/urgent: max_deliveries none, shards 2, rate_limit 100/s" in shown.stdout
     assert shell("list").exit_code == 3
     shell.ok("apply", str(declared), stdin="y\n")
@@ -75,8 +77,8 @@ def test_a_declared_dead_letter_queue_is_created_before_the_queue_that_needs_it(
     ("text", "told"),
     [
         ("[queues.orders]\nshards = 0", "queue 'orders': shards=0"),
-        ("[queues.orders]\nshard = 1", "'shard' is no setting"),
-        ('[queues.orders]\nretention = "soon"', "'soon' is no duration"),
+        ("[queues.orders]\nshard = 1", "'shard' is not a setting"),
+        ('[queues.orders]\nretention = "soon"', "'soon' is not a duration"),
         ('[queues."mail/*"]', "mail/*"),
         ('[queues."_shardq/x"]', "shardq makes for itself"),
         ("[queue.orders]", "'queue' declares nothing"),

@@ -54,7 +54,7 @@ def test_a_restore_asks_first(jobs: Shell) -> None:
         (["backup", "nowhere/copy.db"], 2, ["nowhere", "make it first"]),
         (["backup", "queue.db"], 2, ["queue.db", "another path"]),
         (["backup", "queue.db-wal", "--overwrite"], 2, ["queue.db-wal", "another path"]),
-        (["backup", "folder", "--overwrite"], 2, ["folder is no file"]),
+        (["backup", "folder", "--overwrite"], 2, ["folder is not a file"]),
         (["backup", "x", "--url", "sqlite:///none.db"], 3, ["none.db does not exist"]),
         (["restore", "none.db", "--yes"], 2, ["none.db does not exist"]),
         (["restore", "text.txt", "--yes"], 4, ["text.txt is not a SQLite database"]),

@@ -523,7 +523,7 @@ def test_delays_and_due_times_of_a_json_line_are_written_as_those_of_the_options
         assert before - timedelta(seconds=1) <= due <= after + timedelta(seconds=1)
     wrong = jobs("send", "jobs", '{"body":"x","delay":"soon"}', "--jsonl")
     assert wrong.exit_code == 2
-    assert "'soon' is no duration" in wrong.stderr
+    assert "'soon' is not a duration" in wrong.stderr
 
 
 def test_a_ttl_is_given_for_all_messages_or_in_a_line_and_shown(jobs, tmp_path: Path) -> None:
@@ -1196,7 +1196,7 @@ def test_messages_that_were_not_sent_are_kept_with_their_unique_keys(jobs, tmp_p
 def test_a_body_that_the_codec_cannot_read_holds_up_neither_what_stands_before_it_nor_behind(
     jobs, options: tuple[str, ...], acks: bool, place: int
 ) -> None:
-    # Given a body that is no JSON among three
+    # Given a body that is not JSON among three
     bodies = ["1", "2", "3"]
     bodies[place] = "no json"
     jobs.ok("create", "one", "--shards", "1", "--time-shards", "1")

@@ -11,6 +11,7 @@ import shardq
 from shardq.cli.main import main
 from shardq.cli.printing import columns
 from shardq.testing import ManualClock
+from tests.terminal import in_terminal
 
 
 @pytest.fixture
@@ -95,6 +96,42 @@ def test_consumers_show_host_process_and_start_on_request(jobs) -> None:
         consumer.receive(1)
         assert "pid" not in jobs.ok("consumers", "list").stdout
         assert jobs.ok("consumers", "list", "--long").stdout.split()[:3] == ["consumer", "host", "pid"]
+
+
+LONG = "a-queue-with-a-name/of-forty-five-characters"
+
+
+def test_checks_fit_a_terminal_whatever_the_names_of_queues_are(
+    jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.ok("create", LONG)
+    jobs.ok("pause", LONG)
+    monkeypatch.setenv("COLUMNS", "80")
+    seen, exit_code = in_terminal(["doctor"], jobs.url)
+    lines = seen.splitlines()
+    assert exit_code == 1
+    assert [line for line in lines if len(line) > 80 and "/queue.db" not in line] == []  # no word is cut
+    assert lines[lines.index(LONG) + 1].split() == ["WRONG", "delivery", "paused", "->", "shardq", "resume"]
+    assert lines[lines.index(LONG) + 2].split() == [LONG]
+    (wrong,) = [line for line in jobs("doctor").stdout.splitlines() if f"shardq resume {LONG}" in line]
+    assert wrong.split() == ["WRONG", LONG, "delivery", "paused", "->", "shardq", "resume", LONG]
+
+
+def test_a_message_that_is_wider_than_the_terminal_has_a_line_for_its_id(
+    jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (identity,) = jobs.ok("send", "jobs", "tea").stdout.split()
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = in_terminal(["peek", "jobs"], jobs.url)[0].splitlines()
+    assert (lines[0], lines[1].split()[0], lines[1][:3], lines[1].split()[-1]) == (
+        identity,
+        "ready",
+        "  r",
+        "tea",
+    )
+    monkeypatch.setenv("COLUMNS", "200")
+    (line,) = in_terminal(["peek", "jobs"], jobs.url)[0].splitlines()
+    assert jobs.ok("peek", "jobs").stdout.splitlines() == [line]
 
 
 def test_columns_without_a_limit_are_one_line_each() -> None:

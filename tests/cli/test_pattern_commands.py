@@ -68,7 +68,7 @@ def test_pause_and_resume_of_a_pattern_leave_out_queues_that_are_so_already(mail
 
 def test_alter_of_a_pattern_shows_the_present_settings(mail: Shell) -> None:
     altered = mail.ok("alter", "mail/*", "--retention", "1d", "--yes")
-    assert "mail/fast: retention none -> 86400" in altered.stderr
+    assert "mail/fast: retention none -> 86400 s" in altered.stderr
     assert settings(mail, "mail/slow")["retention"] == 86400
     assert settings(mail, "orders")["retention"] is None
     wrong = mail("alter", "mail/*", "--shards", "0", "--yes")

@@ -30,7 +30,7 @@ def test_a_lease_that_would_not_be_taken_is_refused(tmp_path: Path) -> None:
     for permits in [[], ["--permits", "3"]]:
         exit_code, _, told = run(tmp_path, "semaphore", "smtp", *permits, "--lease", "30s")
         assert exit_code == 2
-        assert "a lease of 60 seconds, which stays" in told
+        assert "a lease of 60 seconds, which cannot change" in told
     assert run(tmp_path, "semaphore", "smtp", "--lease", "60s")[0] == 0
     assert json.loads(run(tmp_path, "semaphore", "smtp", "--json")[1])["permits"] == 2
 

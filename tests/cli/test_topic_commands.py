@@ -52,7 +52,7 @@ def test_topics_and_subscriptions_from_the_command_line(tmp_path: Path) -> None:
     states = json.loads(run(tmp_path, "subscription", "list", "orders", "--json")[1])
     assert [(each["name"], each["ready"]) for each in states] == [("mail", 2), ("rest", 4)]
     heads, mail, rest = run(tmp_path, "subscription", "list", "orders")[1].splitlines()
-    assert heads.split() == ["subscription", "filter", "waiting", "in", "flight", "history", "queue"]
+    assert heads.split() == ["subscription", "filter", "pending", "in", "flight", "history", "queue"]
     assert (mail.split()[:4], rest.split()[:4]) == (
         ["mail", "orders.*.created", "2", "0"], ["rest", ">", "4", "0"],
     )  # fmt: skip

@@ -17,8 +17,8 @@ from markdown_it import MarkdownIt
 from tests.docs.pages import DOCS, ROOT, name
 
 TOPICS = """
-asyncio backups changelog coming-from commands comparison concepts dashboard django faq index large-bodies metrics
-operations pipelines scaling schedules spark tasks testing topics tracing tutorial
+architecture asyncio backups changelog coming-from commands comparison concepts dashboard django faq index large-bodies
+metrics operations pipelines scaling schedules spark storage-port tasks testing topics tracing tutorial
 """
 REWRITTEN = [
     ROOT / "README.md",
@@ -28,7 +28,8 @@ REWRITTEN = [
 """Pages that were written by the rules. Add a page here when it is rewritten."""
 
 PACKAGE = ROOT / "shardq"
-MOST_WORDS = 35
+MOST_WORDS = 25  # of a page; a docstring or an error has values and names, so it may have more
+MOST_WORDS_IN_CODE = 35
 FEW_WORDS = 4
 PARSER = MarkdownIt().enable("table")
 END = re.compile(r"(?<=[.!?])[)\"']*\s+(?=[A-Z0-9`(\"]|shardq\b)")
@@ -38,6 +39,7 @@ ITEM = re.compile(r"^\s*(?:[-*]|\d+\.)\s+|^``\w+``\n", re.MULTILINE)
 REPLACED = re.compile(
     r"\b("
     r"what (waits|is due|is held)"
+    r"|(?<!there )is no (?!longer\b|older\b)"  # "is not a ..."
     r"|(is|are) over(?! (the|its|all)\b)"  # "is over the limit" is fine
     r"|(is|are|was|were) told|tells? of|told of|telling"
     r"|a look|looks? at"
@@ -98,12 +100,12 @@ def sentences_of_docstring(text: str) -> Iterator[str]:
                 yield from END.split(" ".join(MARKED.sub("`code`", item).split()))
 
 
-def broken_rules(sentence: str) -> list[str]:
+def broken_rules(sentence: str, most: int = MOST_WORDS_IN_CODE) -> list[str]:
     """The rules that a sentence breaks, in words."""
     found = []
     if CLAUSE.match(sentence) and not sentence.endswith("?"):
         found.append("its subject is a clause or a pronoun: begin with a noun")
-    if len(sentence.split()) > MOST_WORDS:
+    if len(sentence.split()) > most:
         found.append(f"it has {len(sentence.split())} words: split it")
     found += [f"{match[0]!r} has a plainer word" for match in REPLACED.finditer(sentence)]
     return found
@@ -112,7 +114,9 @@ def broken_rules(sentence: str) -> list[str]:
 @pytest.mark.parametrize("page", REWRITTEN, ids=name)
 def test_a_page_is_in_plain_english(page: Path) -> None:
     found = [
-        f"{sentence}\n  {rule}" for sentence in sentences(page.read_text()) for rule in broken_rules(sentence)
+        f"{sentence}\n  {rule}"
+        for sentence in sentences(page.read_text())
+        for rule in broken_rules(sentence, MOST_WORDS)
     ]
     assert not found, "\n".join(found)
 
@@ -169,8 +173,9 @@ def test_pages_of_the_dashboard_are_in_plain_english(template: Path) -> None:
         "The lease is over.",
         "Each thread is told of its own.",
         "The queue goes on.",
+        "The value is no number.",
         "A store that is away stops nothing.",
-        "word " * (MOST_WORDS + 1),
+        "word " * (MOST_WORDS_IN_CODE + 1),
     ],
 )
 def test_a_sentence_in_another_idiom_is_found(sentence: str) -> None:

@@ -130,7 +130,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_stored(
     with pytest.raises(shardq.InvalidMessage, match="gives str"):
         producer.send_stream(io.StringIO("text"))  # type: ignore[arg-type]
     for path in (None, 5, b"film", "film\0"):
-        with pytest.raises(shardq.InvalidMessage, match="is no path"):
+        with pytest.raises(shardq.InvalidMessage, match="is not a path"):
             producer.send_file(path)  # type: ignore[arg-type]
     queue.pause(sends=True)
     with pytest.raises(shardq.QueuePaused):

@@ -71,7 +71,7 @@ def test_a_schema_is_read_as_spark_writes_it(text, columns) -> None:
         ("a interval second to day", "cannot be read at"),
         ("a interval year to month", "cannot be read at 'year to month'"),
         ("a decimal(60, 2)", "1 to 38 digits"),
-        ("{nonsense", "is no schema in JSON"),
+        ("{nonsense", "is not a schema in JSON"),
     ],
 )
 def test_a_schema_that_cannot_be_read_is_named_with_the_place(text, part) -> None:

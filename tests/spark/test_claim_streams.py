@@ -212,7 +212,7 @@ def test_with_manual_acks_the_job_settles_by_receipt(pipes, queue) -> None:
     pipes.run(pipes.stream(queue, ackMode="manual").writeStream.foreachBatch(settle))
     counts = queue.counts()
     assert (counts.ready, counts.delayed, counts.in_flight) == (0, 100, 100)
-    with pytest.raises(Exception, match="is no receipt"):
+    with pytest.raises(Exception, match="is not a receipt"):
         pipes.write(pipes.spark.createDataFrame([("x",)], "receipt string"), queue, operation="ack")
 
 

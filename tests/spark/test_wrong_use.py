@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said_by_spark_before_a_row_is_written(pipes, queue) ->
     wrong = pipes.bodies(10).selectExpr("body", "'x' as colour")
     assert "use one of rotate, key" in message(lambda: pipes.write(pipes.bodies(10), queue, shardBy="luck"))
     assert "column 'colour' would be lost" in message(lambda: pipes.write(wrong, queue))
-    assert "is no moment" in message(lambda: pipes.read(queue, since="yesterday").count())
+    assert "is not a moment" in message(lambda: pipes.read(queue, since="yesterday").count())
     assert "use one of commit, manual" in message(lambda: pipes.stream(queue, ackMode="never"))
     assert queue.counts().ready == 0
 
@@ -148,7 +148,7 @@ def test_credentials_of_the_url_are_not_in_the_error(pipes, queue) -> None:
     ("options", "text"),
     [
         ({"view": "everything"}, "use one of messages, shards, dead, history"),
-        ({"since": "yesterday"}, "option since='yesterday' is no moment"),
+        ({"since": "yesterday"}, "option since='yesterday' is not a moment"),
         ({"columns": "body,"}, "option columns has '', which the rows do not have: use id, body, priority"),
         ({"columns": "id, bodies"}, "option columns has 'bodies', which the rows do not have"),
         ({"columns": "id,body,id"}, "option columns has 'id' twice"),
@@ -178,7 +178,7 @@ def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(url, queue, options
         ({"until": DAY}, f"option until='{DAY}' does not say of what: add option view=history"),
         ({"mode": "claim", "since": DAY}, f"leave out since='{DAY}', which is for tables (spark.read) and"),
         ({"lagSeconds": "5"}, "leave out lagseconds='5', which is for streams with mode=browse"),
-        ({"mode": "browse", "since": "yesterday"}, "option since='yesterday' is no moment"),
+        ({"mode": "browse", "since": "yesterday"}, "option since='yesterday' is not a moment"),
         ({"mode": "browse", "until": "2026-01-01"}, "option until='2026-01-01' has no time zone"),
         ({"view": "messages", "since": DAY, "until": DAY}, "is not before until="),
         ({"view": "shards", "since": DAY}, f"option since='{DAY}' is not used with view=shards"),

@@ -188,7 +188,7 @@ def test_a_pool_says_that_it_takes_a_url(given: str) -> None:
     """A Worker takes queues that are opened, so a client is what comes to mind here."""
     with (
         shardq.connect("memory://") as client,
-        pytest.raises(shardq.InvalidSetting, match="is no URL of a store"),
+        pytest.raises(shardq.InvalidSetting, match="is not a URL of a store"),
     ):
         WorkerPool(client if given == "client" else given, "orders", print)  # type: ignore[arg-type]
 

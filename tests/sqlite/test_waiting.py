@@ -168,7 +168,7 @@ def is_told(sleeper: EventSleeper) -> bool:
 
 
 def open_descriptors() -> int:
-    """How many descriptors are open of what is no file, as watches are: others may close files meanwhile."""
+    """How many descriptors are open of what is not a file, as watches are: others may close files meanwhile."""
     links = [str(each.readlink()) for each in Path("/proc/self/fd").iterdir() if each.is_symlink()]
     return sum(link.startswith("anon_inode:") for link in links)
 

@@ -123,7 +123,9 @@ def test_a_chord_of_what_is_no_list_is_refused(tasks: Tasks) -> None:
     def one() -> int:
         return 1
 
-    with pytest.raises(shardq.InvalidSetting, match=r"is no list of steps: give chord\(\[...\], callback\)"):
+    with pytest.raises(
+        shardq.InvalidSetting, match=r"is not a list of steps: give chord\(\[...\], callback\)"
+    ):
         chord(one.signature(), one.signature())  # type: ignore[arg-type]
 
 
@@ -134,10 +136,10 @@ def test_what_is_no_list_or_no_id_is_refused_where_it_is_given(tasks: Tasks) -> 
 
     wrong: list[Any] = [None, 7]
     for each in wrong:
-        with pytest.raises(shardq.InvalidSetting, match="no list of values"):
+        with pytest.raises(shardq.InvalidSetting, match="is not a list of values"):
             one.map(each)
     for each in [*wrong, "nothing"]:
-        with pytest.raises(shardq.InvalidReceipt, match="is no message id"):
+        with pytest.raises(shardq.InvalidReceipt, match="is not a message id"):
             one.result(each)
 
 

@@ -133,7 +133,7 @@ def test_an_id_of_no_workflow_is_missing_or_refused(sums: Sums) -> None:
         unknown.get(timeout=0)
     with pytest.raises(shardq.InvalidReceipt, match="is the id of a step"):
         sums.tasks.workflow(f"{task.id}#0")
-    with pytest.raises(shardq.InvalidReceipt, match="is no message id"):
+    with pytest.raises(shardq.InvalidReceipt, match="is not a message id"):
         sums.tasks.workflow("tasks")
 
 
@@ -148,7 +148,7 @@ def test_steps_that_cannot_be_sent_are_refused_before_anything_is_stored(
         chain(sums.add.then(1), sums.add.then(1)).send()
     with pytest.raises(shardq.InvalidSetting, match="unique_key='k' of step 'add'"):
         chain(sums.add.options(unique_key="k").signature(1, 1))
-    with pytest.raises(shardq.InvalidSetting, match="is no step"):
+    with pytest.raises(shardq.InvalidSetting, match="is not a step"):
         group(sums.add)  # type: ignore[call-overload]
     with pytest.raises(shardq.InvalidMessage, match="priority"):
         chain(sums.add.signature(1, 1), sums.add.options(priority=99).then(1)).send()

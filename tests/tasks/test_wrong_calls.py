@@ -101,7 +101,7 @@ def test_an_id_with_a_wrong_path_is_refused_and_one_of_no_step_is_of_nothing(
 ) -> None:
     result = chain(sums.add.signature(1, 2), sums.add.then(3)).send()
     with pytest.raises(
-        shardq.InvalidReceipt, match="is no message id, and none of a task or step: give one as"
+        shardq.InvalidReceipt, match="is not a message id, and none of a task or step: give one as"
     ):
         sums.add.result(result.id + path)
     for command in ("show", "cancel", "retry"):
@@ -141,8 +141,8 @@ class After(Middleware):
         ([Async()], r"around is async: calling it does not run it"),
         ([Before()], r"before is async: calling it does not run it"),
         ([After()], r"after is async: calling it does not run it"),
-        (Middleware(), r"is no list: give several"),
-        (7, r"middleware=7 is no list"),
+        (Middleware(), r"is not a list: give several"),
+        (7, r"middleware=7 is not a list"),
         ([Middleware], r"give instances of classes"),
     ],
 )
@@ -184,5 +184,5 @@ def test_what_is_no_app_no_pipeline_and_no_bucket_is_refused(
     with pytest.raises(shardq.InvalidSetting, match=r"give what shardq.pipelines.Pipeline\(\) made"):
         PipelineWorker(wrong, client)
     if wrong is not None:
-        with pytest.raises(shardq.InvalidReceipt, match="no message id, and none of a task or step"):
+        with pytest.raises(shardq.InvalidReceipt, match="is not a message id, and none of a task or step"):
             chain(sums.add.signature(1, 2)).send().steps(wrong)

@@ -126,7 +126,7 @@ def test_bounds_that_mean_nothing_are_refused(processes: object, url: str) -> No
 
 
 def test_the_command_line_takes_one_number_or_two(url: str) -> None:
-    for text, why in {"1..x": "'1..x' is no number", "5..2": "processes=2 is out of range"}.items():
+    for text, why in {"1..x": "'1..x' is not a number", "5..2": "processes=2 is out of range"}.items():
         done = CliRunner().invoke(main, ["--url", url, "work", "jobs", "--handler", "m:f", "-p", text])
         assert why in f"{done.output}{done.exception}"
 

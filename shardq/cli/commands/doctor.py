@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from itertools import groupby
 
 import click
 import msgspec
@@ -14,7 +16,7 @@ import msgspec
 from shardq.base.clock import seconds
 from shardq.cli.command import ReadCommand, Session, complete_queues, json_option, read_each, worked_queues
 from shardq.cli.failures import FAILURE, exit_code
-from shardq.cli.printing import many, note, print_columns, print_json
+from shardq.cli.printing import many, note, print_columns, print_json, print_line
 from shardq.cli.times import duration, in_words
 from shardq.client import Client
 from shardq.client.queue import Queue
@@ -77,7 +79,7 @@ def doctor(
         if len(shown) > MOST_SHOWN:
             shown = [check for check in shown if check.subject == "store" or not _is_fine(check)]
             note("too many to be shown, but for the store and failed checks: `shardq doctor QUEUE` shows all")
-        print_columns(map(_row, shown))
+        _print(shown)
         note(summary(checks))
     if wrong:
         ctx.exit(exit_code(stopped_by) if stopped_by is not None else FAILURE)
@@ -95,6 +97,18 @@ def summary(checks: Sequence[Check]) -> str:
 
 def _is_fine(check: Check) -> bool:
     return check.ok and not check.warning
+
+
+def _print(checks: Sequence[Check]) -> None:
+    """Print a line for each check; in a terminal under its queue, as the names of queues may be long."""
+    if not sys.stdout.isatty():
+        print_columns(map(_row, checks))
+        return
+    width = max((len(check.name) for check in checks), default=0)
+    for subject, found in groupby(checks, lambda check: check.subject):
+        print_line(subject)
+        rows = [(verdict, name, value) for verdict, _, name, value in map(_row, found)]
+        print_columns([(f"  {verdict:<7}", f"{name:<{width}}", value) for verdict, name, value in rows])
 
 
 def _row(check: Check) -> tuple[str, str, str, str]:

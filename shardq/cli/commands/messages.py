@@ -26,7 +26,7 @@ from shardq.cli.command import (
 from shardq.cli.failures import NOT_FOUND
 from shardq.cli.message_view import row_of, view_of
 from shardq.cli.output import output_option, write_body
-from shardq.cli.printing import many, note, print_columns, print_json, print_line
+from shardq.cli.printing import many, note, print_columns, print_json, print_message
 from shardq.cli.selection import Progress, held_options, selected_filter, selection_options
 from shardq.cli.times import in_words, since_option, until_option
 from shardq.client.queue import MANY, Queue
@@ -67,7 +67,7 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
         if as_json:
             print_json(view_of(message, codec))
         else:
-            print_line(row_of(message, codec))
+            print_message(row_of(message, codec))
 
 
 @click.command(cls=ReadCommand, example="shardq get orders:3:1:0197c8a2b4d07abc8123456789abcdef:0 --json")
@@ -154,7 +154,7 @@ def history(
             if as_json:
                 print_json(view_of(message, codec))
             else:
-                print_line(row_of(message, codec))
+                print_message(row_of(message, codec))
     if found.settings.history_retention == 0:
         note(f"queue {queue} keeps no history: `shardq alter {queue} --history-retention 7d` changes that")
 

@@ -50,7 +50,7 @@ def opened(client: Client, name: str, permits: int | None, lease: float | None) 
         found = client.semaphore(name, permits=permits, lease=lease)
     if lease not in (None, found.lease):
         raise InvalidSetting(
-            f"lease={lease:g}: semaphore {name!r} is there with a lease of {found.lease:g} seconds, which stays: "
+            f"lease={lease:g}: semaphore {name!r} exists with a lease of {found.lease:g} seconds, which cannot change: "
             "leave --lease out"
         )
     if permits is not None and found.permits != permits:

@@ -50,7 +50,7 @@ class _ExistingFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the file. Fails for -."""
         if value == "-":
-            self.fail("'-' is no file: `shardq send QUEUE -` sends each line of stdin", param, ctx)
+            self.fail("'-' is not a file: `shardq send QUEUE -` sends each line of stdin", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -133,7 +133,7 @@ def send(
 
     A line of --jsonl is an object with a body (a string, or any value with --codec json) or a body_base64. It may have
     priority, delay, due, ttl, headers, dedupe_key, unique_key, on_conflict, group and id, which replace the options. A
-    header's value that is bytes is written as {"base64": ...}, one that is no finite number as {"number": "nan"},
+    header's value that is bytes is written as {"base64": ...}, one that is not a finite number as {"number": "nan"},
     "inf" or "-inf". Empty lines are skipped. A due time without an offset is in your time zone; 10m means in ten
     minutes. Lines that receive, peek, get and history print with --json are taken too, as new messages. With --once
     the id in such a line is the dedupe key of the copy, for the queue's dedupe window. A line with a unique key keeps

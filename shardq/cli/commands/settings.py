@@ -46,7 +46,7 @@ def _whole_number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no whole number") from None
+        raise click.BadParameter(f"{text!r} is not a whole number") from None
 
 
 _Reader = Callable[[str], Any]
@@ -143,25 +143,25 @@ def create(ctx: click.Context, /, queue: str, exist_ok: bool, **_: object) -> No
             f"queue name {queue!r} is one of those that shardq makes for itself: choose another"
         )
     chosen = chosen_settings(ctx)
-    client = ctx.ensure_object(Session).client
+    client, outcome = ctx.ensure_object(Session).client, "was created"
     try:
         found = client.create_queue(queue, **chosen)
     except QueueExists:
         if not exist_ok:
             raise
-        found = client.create_queue(queue, exist_ok=True)
+        found, outcome = client.create_queue(queue, exist_ok=True), "exists"
     if others := _others(found.settings, chosen):
         raise InvalidSetting(
-            f"queue {queue!r} is there with other settings, and these were not applied: {', '.join(others)}; "
+            f"queue {queue!r} exists with other settings, and these were not applied: {', '.join(others)}; "
             f"`shardq alter {queue}` changes them"
         )
-    note(f"queue {queue} is there")
+    note(f"queue {queue} {outcome}")
 
 
 def _others(settings: QueueSettings, chosen: Mapping[str, object]) -> list[str]:
     """Describe the chosen settings that the queue does not have."""
     return [
-        f"{name.replace('_', '-')} {value} (there it is {getattr(settings, name)})"
+        f"{name.replace('_', '-')} {value} (the queue has {getattr(settings, name)})"
         for name, value in chosen.items()
         if getattr(settings, name) != value
     ]
@@ -231,7 +231,7 @@ def apply(session: Session, file: Path, dry_run: bool, yes: bool, as_json: bool)
         click.confirm(f"Create or alter {many(len(found), 'queue')}?", abort=True, err=True)
     for each in () if dry_run else found:
         apply_difference(session.client, each)
-        note(f"queue {each.queue} is {'created' if each.action == 'create' else 'altered'}")
+        note(f"queue {each.queue} was {'created' if each.action == 'create' else 'altered'}")
     if as_json:
         print_json({"differences": found, "applied": not dry_run})
     elif not found:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 import click
 import msgspec
@@ -20,7 +19,7 @@ from shardq.cli.command import (
     read_each,
 )
 from shardq.cli.many_queues import matching
-from shardq.cli.printing import note, print_columns, print_json, print_line
+from shardq.cli.printing import note, print_columns, print_json, print_line, value_text
 from shardq.cli.queue_history import COLUMNS, SHORT_COLUMNS, drawn, drawn_lines
 from shardq.cli.stats_view import Snapshot, Total, print_heat_map, rows_of, total_of, watch_live
 from shardq.cli.times import duration, in_words
@@ -178,7 +177,7 @@ def describe(session: Session, queue: str, as_json: bool) -> None:
     facts = msgspec.structs.asdict(found)
     settings, counts = map(msgspec.structs.asdict, (facts.pop("settings"), facts.pop("counts")))
     shown = {"name": found.name} | settings | facts | counts
-    print_columns([(name.replace("_", " "), _text(value)) for name, value in shown.items()])
+    print_columns([(name.replace("_", " "), value_text(value)) for name, value in shown.items()])
 
 
 def description(queue: Queue) -> QueueDescription:
@@ -193,13 +192,3 @@ def description(queue: Queue) -> QueueDescription:
         lap_seconds=settings.time_shards * settings.time_shard_seconds,
         counts=queue.counts(),
     )
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{value:.15g} s" if isinstance(value, float) else str(value)  # every float is a duration

@@ -50,7 +50,7 @@ def topic() -> None:
 def create(session: Session, topic: str, retention: float | None, exist_ok: bool) -> None:
     """Create a topic."""
     session.client.create_topic(topic, retention=retention, exist_ok=exist_ok)
-    note(f"topic {topic} is there")
+    note(f"topic {topic} {'exists' if exist_ok else 'was created'}")
 
 
 @topic.command(
@@ -156,24 +156,24 @@ def make(session: Session, topic: str, name: str, patterns: tuple[str, ...], sta
 def list_subscriptions(session: Session, topic: str, as_json: bool) -> None:
     """Show the subscriptions of a topic: their filters, pending messages and queues.
 
-    With history that was over before a subscription got it, it shows how much. Messages that are published and not
-    relayed yet are not counted.
+    Pending messages are ready or delayed. Published messages that were not relayed yet are not counted. The column
+    history shows the part of the requested time that the topic no longer keeps.
     """
     opened = session.client.topic(topic)
     states = [opened.subscription(name).state() for name in opened.subscriptions()]
     if as_json:
         print_json(states)
     elif states:
-        heads = ("subscription", "filter", "waiting", "in flight", "history", "queue")
+        heads = ("subscription", "filter", "pending", "in flight", "history", "queue")
         print_columns([heads, *map(row_of, states)])
 
 
 def row_of(state: SubscriptionState) -> tuple[str, ...]:
-    """Show a subscription in a line. Waiting are those that are ready or delayed."""
+    """Show a subscription in a line."""
     missed = f"{in_words(state.missed)} missed" if state.missed else ""
     history = "is being copied" if state.filling else missed
-    waiting, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"
-    return state.name, state.filter, waiting, in_flight, history, state.queue
+    pending, in_flight = f"{state.ready + state.delayed:,}", f"{state.in_flight:,}"
+    return state.name, state.filter, pending, in_flight, history, state.queue
 
 
 @subscription.command(
@@ -211,5 +211,6 @@ def _start(text: str, option: str) -> Start:
     except click.BadParameter:
         words = " or ".join(get_args(_Words))
         raise click.BadParameter(
-            f"{text!r} is no moment: give {words}, ISO 8601, or how long ago, such as 10m.", param_hint=option
+            f"{text!r} is not a moment: give {words}, ISO 8601, or how long ago, such as 10m.",
+            param_hint=option,
         ) from None

@@ -48,7 +48,7 @@ def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
     for text in texts:
         name, separator, value = text.partition("=")
         if not separator or not name:
-            raise click.BadParameter(f"{text!r} is no option: give NAME=VALUE.", param_hint=flag)
+            raise click.BadParameter(f"{text!r} is not an option: give NAME=VALUE.", param_hint=flag)
         pairs[name] = value
     return pairs
 

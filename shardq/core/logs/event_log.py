@@ -32,7 +32,7 @@ EventKind: TypeAlias = Literal[
 _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
 SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
-"""The events that end a delivery: a claim after one of these is no sign that a lease has expired."""
+"""The events that end a delivery: a claim after one of these does not mean that a lease has expired."""
 _FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
 

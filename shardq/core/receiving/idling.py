@@ -106,7 +106,7 @@ class Idling:
             return longest
         last = max(LAST_POLL_SECONDS, receiving.consumers / POLLS_PER_SECOND)
         self._poll, poll = min(self._poll * POLL_GROWTH, last), self._poll
-        took = time.monotonic() - self._woke  # to look, which is no reason to poll less often
+        took = time.monotonic() - self._woke  # to look, which is not a reason to poll less often
         return min(longest, max(poll - took, min(poll, took)))
 
 

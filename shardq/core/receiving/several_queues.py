@@ -166,7 +166,7 @@ class _Failure(msgspec.Struct, frozen=True):
 class FailedQueues:
     """Which queues are left out, and why. Of one queue alone errors are raised.
 
-    Where the queues ``follow`` patterns, none is alone, and one that was deleted is no error.
+    Where the queues ``follow`` patterns, none is alone, and one that was deleted is not an error.
     """
 
     def __init__(

@@ -154,7 +154,7 @@ def check_bodies(bodies: object, alone: str = "send one body with `send`") -> No
 def check_delay(delay: object) -> int:
     """Return a delay in seconds as microseconds.
 
-    Raises InvalidMessage when it is no number, negative or above ten years.
+    Raises InvalidMessage when it is not a number, negative or above ten years.
     """
     if isinstance(delay, bool) or not isinstance(delay, int | float):
         raise InvalidMessage(f"delay={shown(delay)} is {kind_of(delay)}: give seconds, 0 or more")
@@ -177,7 +177,7 @@ def _check_ttl(ttl: object) -> int:
 
 
 def check_priority(priority: object) -> int:
-    """Return the priority; raises InvalidMessage when it is no whole number from 0 to 9."""
+    """Return the priority; raises InvalidMessage when it is not a whole number from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise InvalidMessage(f"priority={shown(priority)}: give a whole number from 0 (first) to 9 (last)")
     return plain(priority)
@@ -284,7 +284,7 @@ def _check_header(name: object, value: object) -> None:
     if isinstance(value, int) and value not in _INT64:
         raise InvalidMessage(f"header {name!r}={shown(value)}: give an int of at most 64 bits, or a str")
     if isinstance(value, str) and not _encodable(value):
-        raise InvalidMessage(f"header {name!r}={shown(value)} is no valid text: give bytes instead")
+        raise InvalidMessage(f"header {name!r}={shown(value)} is not valid text: give bytes instead")
 
 
 def _encodable(text: str) -> bool:

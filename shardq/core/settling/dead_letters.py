@@ -183,7 +183,7 @@ def dead_letter_headers(
 def check_reason(reason: object, name: str = "reason") -> str:
     """Return the reason as a header can carry it: bytes that are no text, as in file names, are escaped.
 
-    Raises InvalidSetting when it is no str.
+    Raises InvalidSetting when it is not a str.
     """
     if not isinstance(reason, str):
         raise InvalidSetting(f"{name}={shown(reason)} is {kind_of(reason)}: give a str")

@@ -90,7 +90,7 @@ def _hosts(places: str) -> tuple[tuple[str, ...], int]:
         )
     if len(ports) > 1 or not all(_PORT.fullmatch(port) and 0 < int(port) < 65536 for port in ports):
         raise InvalidSetting(
-            "the Cassandra URL has several ports, or one that is no number from 1 to 65535: write "
+            "the Cassandra URL has several ports, or one that is not a number from 1 to 65535: write "
             "cassandra://host1,host2:9042/keyspace, with one for all hosts"
         )
     return hosts, int(next(iter(ports), "9042"))
@@ -107,7 +107,7 @@ def _keyspace(text: str) -> str:
 def _name(option: str, text: str) -> str:
     if text and not _NAME.fullmatch(text):
         raise InvalidSetting(
-            f"{option}={text!r} is no name of a data centre: use letters, digits, '.', '_', '-'"
+            f"{option}={text!r} is not a name of a data centre: use letters, digits, '.', '_', '-'"
         )
     return text
 

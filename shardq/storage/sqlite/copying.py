@@ -68,7 +68,7 @@ def _check_names(source: Path, target: Path, *, overwrite: bool) -> None:
             f"SQLite file {source} cannot be copied to {target}, which is a part of it: give another path"
         )
     if target.exists() and not target.is_file():
-        raise InvalidSetting(f"{target} is no file: give the path of a file")
+        raise InvalidSetting(f"{target} is not a file: give the path of a file")
     if target.exists() and not overwrite:
         raise InvalidSetting(f"file {target} exists: give another path, or overwrite it (`--overwrite`)")
 

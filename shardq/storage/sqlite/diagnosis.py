@@ -124,4 +124,4 @@ def _writable(sql: sqlite3.Connection) -> Finding:
 
 
 def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:.1f} MB"
+    return f"{size / 1_000_000:,.1f} MB"

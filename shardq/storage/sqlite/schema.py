@@ -98,8 +98,8 @@ def check_owner(connection: sqlite3.Connection) -> int:
     application = connection.execute(_APPLICATION).fetchone()[0]
     if tables and application != APPLICATION_ID:
         raise SchemaMismatch(
-            f"SQLite file {_file(connection)} belongs to another application: give shardq a separate file, in "
-            "which an application may make its tables; or let its tables have a prefix there: ?tables=shardq_"
+            f"SQLite file {_file(connection)} belongs to another application: use a separate file, or add "
+            "?tables=shardq_ to the URL, which keeps the tables of shardq in this file under that prefix"
         )
     return tables
 

@@ -95,4 +95,4 @@ def _seconds(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidSetting(f"busy_timeout={text!r} is no number: give seconds") from None
+        raise InvalidSetting(f"busy_timeout={text!r} is not a number: give seconds") from None
