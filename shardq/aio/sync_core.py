@@ -99,7 +99,7 @@ class PermitAttempts:
             left = inf if until is None else until - time.monotonic()
             if left <= 0:
                 return None
-            if not self._retry(self._waiter.look, (semaphore._permits.queue,)):
+            if not self._retry(self._waiter.poll, (semaphore._permits.queue,)):
                 return NothingYet(min(left, self._pace.until_next_poll(semaphore._permits)))
         self.rest()
         return semaphore._granted(taken)

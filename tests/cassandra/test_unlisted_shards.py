@@ -103,11 +103,11 @@ def test_a_queue_is_forgotten_while_another_thread_sends(monkeypatch: pytest.Mon
     monkeypatch.setattr(directory, "enter", lambda *_: None)
     entered, session = directory.Entered(), cast("Session", None)
     one, two = Shard("one@1", 0, 0), Shard("two@1", 0, 0)
-    entered.look(session, one)
-    entered.look(session, two)
+    entered.check(session, one)
+    entered.check(session, two)
 
     def sent_meanwhile(name: str) -> tuple[str, str]:
-        entered.look(session, Shard("two@1", 0, 1))
+        entered.check(session, Shard("two@1", 0, 1))
         return parted(name)
 
     # When it forgets one of them, while it sends to a further shard of the other one
