@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -122,7 +123,7 @@ def test_a_client_that_begins_to_wait_does_so_after_the_appends_that_have_seen_n
         heard.close()
 
 
-def until_waiting(conninfo: str, lock: int, until: Future[object]) -> None:
+def until_waiting(conninfo: str, lock: int, until: Future[Any]) -> None:
     """Return when a process of the server waits for the lock; fails if what is to wait for it has ended."""
     waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND (classid::bigint << 32 | objid::bigint) = %s"
     with psycopg.connect(conninfo, autocommit=True) as watching:

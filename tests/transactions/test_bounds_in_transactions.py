@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.testing.conformance.together import run_together
+from shardq.testing.conformance.contract import run_together
 from shardq.testing.seam import expire_caches
 
 pytestmark = pytest.mark.server
