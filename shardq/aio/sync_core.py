@@ -35,6 +35,7 @@ __all__ = [
     "ack_each",
     "doze",
     "for_another_thread",
+    "give_back",
     "hooks_of",
     "is_finished",
     "nothing_in",
@@ -69,6 +70,16 @@ def receive_or_pause(consumer: Consumer, receive: Callable[[], T], *, again: boo
         return pause
     finally:
         idling.news = None
+
+
+def give_back(consumer: Consumer, batch: Batch) -> None:
+    """Release the messages of a receive whose result nobody takes, uncounted. If that fails, their leases expire."""
+    try:
+        if batch:
+            batch.release(count=False)
+    finally:
+        if consumer._keepers is not None:  # an error may refer to the batch until the collector finds it
+            consumer._keepers.leave([selection.held for selection in batch._open])
 
 
 def nothing_in(consumer: Consumer) -> Batch:

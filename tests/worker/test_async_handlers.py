@@ -82,7 +82,16 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
 ) -> None:
     queue = client.create_queue("kept", max_deliveries=3, keep_results=True, history_retention=600)
     ids = queue.producer().send_many(
-        [b"fails", b"exits", b"is cancelled", b"snoozes", b"is given up", b"is discarded", b"works"]
+        [
+            b"fails",
+            b"exits",
+            b"is cancelled",
+            b"cancels itself",
+            b"snoozes",
+            b"is given up",
+            b"is discarded",
+            b"works",
+        ]
     )
 
     async def handler(message: shardq.aio.Message) -> object:
@@ -94,6 +103,11 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
                 raise SystemExit(3)
             case b"is cancelled":
                 raise asyncio.CancelledError
+            case b"cancels itself":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(60)
             case b"snoozes":
                 return shardq.Snooze(600)
             case b"is given up":
@@ -103,12 +117,13 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
         return b"done"
 
     report = Worker(queue, handler, idle_exit=0, retry_delay=600).run()
-    assert (report.worked, report.failed, report.snoozed, report.discarded) == (1, 4, 1, 1)
+    assert (report.worked, report.failed, report.snoozed, report.discarded) == (1, 5, 1, 1)
     assert report.dead_lettered == 1
     assert {message.body: message.deliveries for message in queue.peek(10)} == {
         b"fails": 1,
         b"exits": 1,
         b"is cancelled": 1,
+        b"cancels itself": 1,
         b"snoozes": 0,
     }
     assert queue.get(ids[-1]).result == b"done"
