@@ -48,8 +48,6 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = forks.count
         self._undoing: set[Future[None]] = set()
-        self.alone = most == 1
-        """True if all calls are made in one thread: none may wait for another one."""
         self._sleepers: WeakSet[asyncio.Event] = WeakSet()
         self.closed = False
         """True after :meth:`close`."""
