@@ -158,8 +158,7 @@ class Client(Wraps[shardq.client.Client]):
         that driver; or PyMongo's ``AsyncClientSession``. Statements run on this event loop, one at a time, also when
         several tasks send. After the block, and after the end of the transaction, the client raises Closed. The end of
         the block waits for the answer to a call that was begun, however often it is cancelled, so that nothing follows
-        a rollback. An async iterable given to ``send_many`` is read before anything is sent. All else is as in
-        :meth:`shardq.Client.transaction`.
+        a rollback. All else is as in :meth:`shardq.Client.transaction`.
         """
         on_loop = OnLoop(await _driver_connection(connection), partial(in_loop, self._threads.loop()))
         threads = Threads(1)  # that joins the transaction, and is the only one that may use it

@@ -8,11 +8,10 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-import shardq.client.batch
 import shardq.client.consumer
 import shardq.core.message
 from shardq.aio.message import Batch, Message, acks_of
-from shardq.aio.sync_core import doze, nothing_in, receive_or_pause, rest
+from shardq.aio.sync_core import doze, give_back, nothing_in, receive_or_pause, rest
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
 from shardq.aio.turns import Turns
 
@@ -49,7 +48,10 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
         """
         receive = partial(self._sync.receive, limit)
         batch = await self._when_there(
-            lambda wait: receive(wait=wait), wait, undo=_given_back, nothing=lambda: nothing_in(self._sync)
+            lambda wait: receive(wait=wait),
+            wait,
+            undo=partial(give_back, self._sync),
+            nothing=lambda: nothing_in(self._sync),
         )
         return Batch(batch, self._threads, self._acks)
 
@@ -155,11 +157,6 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
             nothing=nothing,
             undo=undo,
         )
-
-
-def _given_back(batch: shardq.client.batch.Batch) -> None:
-    if batch:
-        batch.release(count=False)
 
 
 def _patience(wait: float | None) -> float:

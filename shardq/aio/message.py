@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial, wraps
 from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
@@ -18,7 +19,7 @@ from shardq.base.outgoing_message import Headers
 from shardq.core.hooks import Hooks, handler_call
 from shardq.errors import LeaseLost
 
-__all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of", "observed_coroutine"]
+__all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of", "awaited_handler", "observed_coroutine"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -202,3 +203,31 @@ def observed_coroutine(hooks: Hooks | None, handler: Callable[[Any], Any]) -> Ca
         return call.result
 
     return await_handler
+
+
+async def awaited_handler(handled: Awaitable[R], is_ended: Callable[[], bool]) -> R:
+    """Await a handler. One that cancels its own task gets CancelledError at its next await, and the task continues.
+
+    ``is_ended`` returns True if the task was cancelled by its worker.
+    """
+    try:
+        returned = await handled
+    except GeneratorExit:  # nothing can be awaited
+        raise
+    except BaseException:
+        await _forget_cancellation(is_ended)
+        raise
+    await _forget_cancellation(is_ended)
+    return returned
+
+
+async def _forget_cancellation(is_ended: Callable[[], bool]) -> None:
+    task = asyncio.current_task()
+    if task is None or not task.cancelling() or is_ended():
+        return
+    while task.uncancel():
+        pass
+    with suppress(asyncio.CancelledError):
+        await asyncio.sleep(0)  # raises it if that was not done yet
+    if is_ended():
+        raise asyncio.CancelledError

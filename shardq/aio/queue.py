@@ -15,11 +15,12 @@ from shardq.aio.consumer import Consumer
 from shardq.aio.gathering import Gathering, Outcome
 from shardq.aio.message import BodyReader
 from shardq.aio.semaphore import Semaphore
-from shardq.aio.sync_core import hooks_of, send_each
-from shardq.aio.threads import Threads, Wraps, awaited, in_loop, passed
+from shardq.aio.sync_core import BulkParts, hooks_of, send_each
+from shardq.aio.threads import Threads, Wraps, awaited, passed
 from shardq.base.codec import BYTES, Codec
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
+from shardq.base.texts import shown
 from shardq.client.producer import BUNDLE_BYTES, BUNDLE_MESSAGES, SendArguments
 from shardq.core.hooks import HookCall, stamped
 from shardq.core.message import StoredMessage
@@ -135,6 +136,7 @@ class Producer(Wraps[shardq.client.producer.Producer]):
         self, sync: shardq.client.producer.Producer, threads: Threads, *, most: int, linger: float = 0.0
     ) -> None:
         super().__init__(sync, threads)
+        self._most = most
         self._sends: Gathering[OutgoingMessage, str] = Gathering(
             threads, self._send_each, most=most, linger=linger
         )
@@ -182,25 +184,47 @@ class Producer(Wraps[shardq.client.producer.Producer]):
     ) -> Sequence[str]:
         """Store many messages, and return their ids in order. Options and errors are those of the sync ``send_many``.
 
-        A plain iterable is read in another thread, an async iterable in the loop, one bundle at a time. If the call is
-        cancelled, an async iterable is read no further. CancelledError is raised when the messages that were read are
-        stored, and its cause names those that are not.
+        A plain iterable is read in another thread. An async iterable is read in the loop, one bundle at a time, and
+        occupies no thread meanwhile. If the call is cancelled, it is read no further. CancelledError is raised when the
+        messages that were read are stored, and its cause names those that are not.
         """
-        send = partial(
-            self._sync.send_many,
-            priority=priority,
-            delay=delay,
-            due=due,
-            headers=headers,
-            ttl=ttl,
-            group=group,
-        )
-        if self._threads.alone and isinstance(bodies, AsyncIterable):
-            bodies = [body async for body in bodies]  # which may ask for something in that thread, too
         if not isinstance(bodies, AsyncIterable):
-            return await self._threads.run(send, bodies)
-        loop, feed = self._threads.loop(), _Feed(bodies)
-        return await self._threads.undoable(lambda: send(feed.read(loop)), interrupt=feed.stop, apart=True)
+            send = partial(self._sync.send_many, bodies, priority=priority, delay=delay, due=due)
+            return await self._threads.run(send, headers=headers, ttl=ttl, group=group)
+        shared = OutgoingMessage(
+            body=None, priority=priority, delay=delay, due=due, headers=headers, ttl=ttl, group=group
+        )
+        hooks, name = hooks_of(self._sync)
+        if hooks is None:
+            return await self._send_parts(bodies, shared)
+        call = HookCall(operation="send", queue=name, batch=True)
+        with hooks.around(call):
+            call.ids = await self._send_parts(bodies, stamped(hooks, name, shared))
+        return call.ids
+
+    async def _send_parts(self, bodies: AsyncIterable[Any], shared: OutgoingMessage) -> Sequence[str]:
+        parts = BulkParts(self._sync, shared)
+        ids = await self._threads.run(parts.store, ())  # refused, if at all, before anything is read
+        feed, ended = aiter(bodies), None
+        while ended is None:
+            block, ended = await _read(feed, self._most)
+            if isinstance(ended, asyncio.CancelledError):
+                raise await self._stored(parts, block, ended)
+            if block or not isinstance(ended, StopAsyncIteration):
+                ids = await self._threads.run(parts.store, _items(block, ended))
+        return ids
+
+    async def _stored(
+        self, parts: BulkParts, block: Sequence[Any], cancelled: asyncio.CancelledError
+    ) -> asyncio.CancelledError:
+        """Store what was read when the call was cancelled; returns the error to raise."""
+        storing = asyncio.ensure_future(self._threads.run(parts.store, block))
+        await asyncio.wait([storing])  # another cancellation does not wait
+        if (error := storing.exception()) is not None:
+            cancelled.__cause__ = error
+        else:
+            cancelled.add_note(f"carried out: {shown(storing.result())}")
+        return cancelled
 
     async def close(self) -> None:
         """Refuse further sends. All messages that were sent are stored already."""
@@ -215,43 +239,19 @@ class Producer(Wraps[shardq.client.producer.Producer]):
         await self.close()
 
 
-class _Feed:
-    """Lets a thread read an async iterable of a loop."""
+async def _read(bodies: AsyncIterator[Any], most: int) -> tuple[list[Any], BaseException | None]:
+    """Return the next items, and the error that ended them, which may be StopAsyncIteration or a cancellation."""
+    block: list[Any] = []
+    try:
+        while len(block) < most:
+            block.append(await anext(bodies))
+    except (Exception, asyncio.CancelledError) as error:
+        return block, error
+    return block, None
 
-    def __init__(self, bodies: AsyncIterable[Any]) -> None:
-        self._bodies = aiter(bodies)
-        self._reading: asyncio.Task[list[Any]] | None = None
-        self._stopped = False
-        self._error: Exception | None = None
 
-    def read(self, loop: asyncio.AbstractEventLoop) -> Iterator[Any]:
-        """Yield the items that there are, in a thread."""
-        while True:
-            block = in_loop(loop, self._block())
-            yield from block
-            if self._error is not None:  # after what was read before it, of which PartialSend tells
-                raise self._error
-            if not block:
-                return
-
-    async def _block(self) -> list[Any]:
-        block: list[Any] = []
-        self._reading = asyncio.current_task()
-        while not self._stopped and len(block) < BUNDLE_MESSAGES:
-            try:
-                block.append(await anext(self._bodies))
-            except StopAsyncIteration:
-                self._stopped = True  # it is not asked again
-            except Exception as error:
-                self._error = error
-                break
-            except asyncio.CancelledError:
-                if not self._stopped:  # something that the iterable awaited was cancelled
-                    raise
-                break
-        return block
-
-    def stop(self) -> None:
-        self._stopped = True
-        if self._reading is not None:
-            self._reading.cancel()
+def _items(block: Sequence[Any], error: BaseException | None) -> Iterator[Any]:
+    """Yield what was read, and raise the error of the iterable after it."""
+    yield from block
+    if isinstance(error, Exception) and not isinstance(error, StopAsyncIteration):
+        raise error

@@ -6,9 +6,9 @@ Here a receive waits in no thread, and calls of several coroutines are one call.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.client.batch import Batch
@@ -23,6 +23,7 @@ from shardq.core.limits.queue_limits import PermitPace
 from shardq.core.message import Message
 from shardq.core.receiving.idling import Dozing, NothingYet
 from shardq.core.sending.appending import prepare
+from shardq.core.sending.bulk_send import BulkSend
 from shardq.core.sending.prepared import Send, prepare_options
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.settle import spans_of
@@ -30,11 +31,13 @@ from shardq.errors import PermitTimeout, ShardqError
 from shardq.storage.listening import Waiter
 
 __all__ = [
+    "BulkParts",
     "NothingYet",
     "PermitAttempts",
     "ack_each",
     "doze",
     "for_another_thread",
+    "give_back",
     "hooks_of",
     "is_finished",
     "nothing_in",
@@ -69,6 +72,16 @@ def receive_or_pause(consumer: Consumer, receive: Callable[[], T], *, again: boo
         return pause
     finally:
         idling.news = None
+
+
+def give_back(consumer: Consumer, batch: Batch) -> None:
+    """Release the messages of a receive whose result nobody takes, uncounted. If that fails, their leases expire."""
+    try:
+        if batch:
+            batch.release(count=False)
+    finally:
+        if consumer._keepers is not None:  # an error may refer to the batch until the collector finds it
+            consumer._keepers.leave([selection.held for selection in batch._open])
 
 
 def nothing_in(consumer: Consumer) -> Batch:
@@ -146,6 +159,24 @@ def send_each(
     with context.retry.within(since=since):
         sent = iter(producer._joining.run([each for each in prepared if not isinstance(each, Exception)]))
     return [_failed(each) if isinstance(each, Exception) else next(sent) for each in prepared]
+
+
+class BulkParts:
+    """A bulk send whose bodies come part by part. Options are those of ``shared``, as in ``send_many``."""
+
+    def __init__(self, producer: Producer, shared: OutgoingMessage) -> None:
+        self._producer, self._shared = producer, shared
+        self._bulk: BulkSend | None = None
+
+    def store(self, bodies: Iterable[Any]) -> Sequence[str]:
+        """Store a part; returns the ids of all parts. PartialSend tells of all of them, and is the last call."""
+        producer = self._producer
+        producer._check_open()
+        if self._bulk is None:
+            self._bulk = BulkSend(
+                producer._context, iter(()), self._shared, codec=producer._codec, limits=producer._limits
+            )
+        return self._bulk.go_on(bodies)
 
 
 def _failed(error: Exception) -> Pending[Send, str]:

@@ -48,8 +48,6 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._generation = forks.count
         self._undoing: set[Future[None]] = set()
-        self.alone = most == 1
-        """True if all calls are made in one thread: none may wait for another one."""
         self._sleepers: WeakSet[asyncio.Event] = WeakSet()
         self.closed = False
         """True after :meth:`close`."""
@@ -166,6 +164,7 @@ class Threads:
         """Wait until a call has ended. The loop's own way has cycles that keep the result until they are collected."""
         waiter = asyncio.get_running_loop().create_future()
         future.add_done_callback(lambda _: self.wake(partial(_end, waiter)))
+        del future  # a CancelledError has this frame
         await waiter
 
     def _undone(self, future: Future[R], undo: Callable[[R], object]) -> Future[None]:
@@ -173,18 +172,18 @@ class Threads:
         self._undoing.add(undone)
         undone.add_done_callback(self._undoing.discard)
 
-        def run() -> None:
+        def run(done: Future[R]) -> None:
             try:
-                if future.exception() is None:
-                    undo(future.result())
+                if done.exception() is None:
+                    undo(done.result())
             except Exception:  # the lease that was to be released expires
                 pass
             finally:
                 undone.set_result(None)
 
-        def start(_: Future[R]) -> None:
+        def start(done: Future[R]) -> None:
             try:
-                self.submit(run)
+                self.submit(partial(run, done))
             except (
                 ShardqError
             ):  # the client was closed meanwhile, or no thread begins: the lease expires automatically

@@ -6,13 +6,15 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 
 from shardq.aio.consumer import Consumer
-from shardq.aio.message import Batch, Message, observed_coroutine
+from shardq.aio.message import Batch, Message, awaited_handler, observed_coroutine
 from shardq.aio.patterns import QueuePattern, working_consumer
 from shardq.aio.queue import Queue
 from shardq.aio.sync_core import hooks_of, is_finished
 from shardq.aio.threads import carried_out, is_abandoned
+from shardq.base.callables import check_awaitable
 from shardq.base.codec import BYTES, Codec
 from shardq.base.log import Log
 from shardq.base.texts import described
@@ -60,8 +62,8 @@ async def work(
     It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; running handlers end
     first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are released,
     and the deliveries are not counted. Retryable errors of the store are logged, and it continues. SystemExit in a
-    handler is a failure like any other. Raises QueueNotFound, Closed, and InvalidSetting, also when a handler returns
-    something that has not run yet, such as a coroutine.
+    handler is a failure like any other, and so is a handler that cancels its own task. Raises QueueNotFound, Closed,
+    and InvalidSetting, also when a handler is a plain function, or returns something that has not run yet.
 
     >>> import asyncio, shardq.aio
     >>> async def main():
@@ -87,13 +89,26 @@ async def work(
         return await _Work(queue, consumer, handler, concurrency, ahead).run(wait, stop)
 
 
+class _Plain(Exception):
+    """A handler is no async function. Its argument is the InvalidSetting, which a handler may raise, too."""
+
+
+async def _made(handler: Handler, message: Message) -> object:
+    running: object = handler(message)
+    try:
+        awaitable = check_awaitable("handler", handler, running)
+    except InvalidSetting as error:
+        raise _Plain(error) from None
+    return await awaitable
+
+
 class _Work:
     def __init__(
         self, queue: Queue | QueuePattern, consumer: Consumer, handler: Handler, concurrency: int, ahead: int
     ) -> None:
         self._queue, self._consumer = queue, consumer
         hooks, _ = hooks_of(consumer._sync)  # noqa: SLF001 - of its own package
-        self._handler = observed_coroutine(hooks, handler)
+        self._given, self._handler = handler, observed_coroutine(hooks, partial(_made, handler))
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
@@ -101,6 +116,7 @@ class _Work:
         self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun: set[asyncio.Task[None]] = set()  # those of them that wait for a slot
+        self._task = asyncio.current_task()
         self._cancelled = self._stopping = False
         self._error: InvalidSetting | None = None
 
@@ -250,13 +266,15 @@ class _Work:
     async def _ending(self, message: Message) -> Outcome | None:
         task = asyncio.current_task()
         try:
-            returned = await self._handler(message)
+            returned = await awaited_handler(self._handler(message), self._is_cancelled)
+        except _Plain as plain:
+            raise plain.args[0] from None
         except Outcome as outcome:
             return outcome
         except asyncio.CancelledError:
             if self._cancelled or (task is not None and task.cancelling()):
                 raise
-            return Retry(reason="something that the handler awaited was cancelled")
+            return Retry(reason="the handler was cancelled, or something that it awaited")
         except KeyboardInterrupt:
             raise
         except BaseException as error:
@@ -264,8 +282,11 @@ class _Work:
                 raise
             _log.exception("message %s failed", message.id)
             return Retry(reason=described(error)[:_LONGEST_REASON])
-        check_returned(self._handler, returned)
+        check_returned(self._given, returned)
         return returned if isinstance(returned, Outcome) else None
+
+    def _is_cancelled(self) -> bool:
+        return self._cancelled or bool(self._task and self._task.cancelling())
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
         try:

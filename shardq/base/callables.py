@@ -18,7 +18,7 @@ from typing import Any
 from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidSetting
 
-__all__ = ["check_has_run", "check_runs", "function_named", "is_async", "loading"]
+__all__ = ["check_awaitable", "check_has_run", "check_runs", "function_named", "is_async", "loading"]
 
 _ASYNC = "async"
 _NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
@@ -84,6 +84,16 @@ def check_has_run(name: str, function: object, result: object) -> None:
             f"{name} {_name(function)} returned {kind_of(result)}, which has not run yet: let it return when "
             "its work is done; its message is not acked"
         )
+
+
+def check_awaitable(name: str, function: object, made: object) -> Awaitable[object]:
+    """Return what a call of an async function made. Raises InvalidSetting if it is nothing to await."""
+    if not isinstance(made, Awaitable):
+        raise InvalidSetting(
+            f"{name} {_name(function)} is no async function: it returned {kind_of(made)}; give an async function, "
+            "which may call yours with asyncio.to_thread()"
+        )
+    return made
 
 
 def _kind_of_function(function: object) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.aio.message import Batch, Message, acks_of, observed_coroutine
+from shardq.aio.message import Batch, Message, acks_of, awaited_handler, observed_coroutine
 from shardq.aio.threads import Threads, carried_out, is_abandoned
 from shardq.client.batch import Batch as SyncBatch
 from shardq.client.queue_internals import chains_of
@@ -91,7 +91,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
             raise
 
     async def _work(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
-        run = _Run(attempt, tally, gate, asyncio.Lock())
+        run = _Run(attempt, tally, gate, asyncio.Lock(), asyncio.current_task())
         ended = await asyncio.gather(
             *[self._chain(run, chain) for chain in chains_of(attempt.batch)], return_exceptions=True
         )
@@ -107,7 +107,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
                 return
             began = perf_counter()
             try:
-                outcome = await self._outcome(message)
+                outcome = await self._outcome(run, message)
             except GeneratorExit:  # the coroutine is closed, and nothing can be awaited
                 stack.close()
                 raise
@@ -132,11 +132,12 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
             enter, lambda stack: None if stack is None else stack.close(), interrupt=self.loop.interrupt
         )
 
-    async def _outcome(self, message: SyncMessage) -> Callable[[], object]:
+    async def _outcome(self, run: _Run, message: SyncMessage) -> Callable[[], object]:
         """Call the handler; returns a function that returns or raises as it did."""
         task = asyncio.current_task()
         try:
-            returned = await _awaited(self.each.handler, self.loop.message(message))
+            handled = _awaited(self.each.handler, self.loop.message(message))
+            returned = await awaited_handler(handled, lambda: bool(run.task and run.task.cancelling()))
         except BaseException as error:
             if is_abandoned(task) or (task is not None and task.cancelling()):
                 raise  # the worker was interrupted
@@ -161,6 +162,9 @@ class _Run(msgspec.Struct):
     tally: Tally
     gate: Gate
     ending: asyncio.Lock
+    task: (
+        asyncio.Task[None] | None
+    )  # which awaits the others, and is cancelled when the worker is interrupted
     failed: bool = False
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -270,6 +271,42 @@ class Slow(WrappedStore):
             return do(*args, **kwargs)
         finally:
             self.under_way -= 1
+
+
+def test_the_lease_of_a_claim_that_cannot_be_released_after_a_cancellation_is_not_kept(url: str) -> None:
+    class Unreleased(Slow):
+        def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if method == "release":
+                raise shardq.StoreUnavailable("the test refuses it")
+            return super().call(method, do, *args, **kwargs)
+
+    async def main() -> None:
+        store = Unreleased(url)
+        async with shardq.aio.Client(shardq.Client(store, retry_seconds=0.1)) as client:
+            queue = await client.create_queue("jobs", visibility_timeout=1)
+            await queue.producer().send(b"x")
+            consumer = queue.consumer(keep_leases=True)
+            store.go_on.clear()
+            store.asked.clear()
+            receiving = asyncio.ensure_future(consumer.receive())
+            await asyncio.to_thread(store.asked.wait, 30)
+            receiving.cancel()
+            await asyncio.sleep(0)
+            store.go_on.set()
+            with pytest.raises(asyncio.CancelledError) as cancelled:
+                await receiving
+            assert (await queue.counts()).in_flight == 1
+            other = queue.consumer()
+            async with asyncio.timeout(30):
+                while not await other.receive(wait=1):
+                    pass
+            del cancelled, receiving
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("of", ["consumer", "semaphore"])

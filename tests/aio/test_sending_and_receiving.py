@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import io
+import threading
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -379,6 +380,48 @@ def test_messages_can_be_sent_on_while_they_are_received_with_one_thread(url: st
             assert (await target.counts()).ready == 1_200
 
     asyncio.run(main())
+
+
+def test_async_iterables_that_wait_occupy_no_threads(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        producer, go_on, waiting = queue.producer(bundle_messages=2), asyncio.Event(), 0
+
+        async def bodies() -> AsyncIterator[bytes]:
+            nonlocal waiting
+            for _ in range(3):
+                yield b"x"
+            waiting += 1
+            await go_on.wait()
+            yield b"y"
+
+        sending = [asyncio.ensure_future(producer.send_many(bodies())) for _ in range(100)]
+        while waiting < 100:
+            await asyncio.sleep(0.01)
+        assert (await queue.counts()).ready == 200
+        names = [thread.name for thread in threading.enumerate()]
+        assert sum(name.startswith("shardq-aio") for name in names) <= 64
+        go_on.set()
+        assert [len(ids) for ids in await asyncio.gather(*sending)] == [4] * 100
+        assert (await queue.counts()).ready == 400
+
+    run(main)
+
+
+def test_the_place_of_a_refused_message_is_that_in_the_whole_async_iterable(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+
+        async def bodies() -> AsyncIterator[object]:
+            for _ in range(5):
+                yield b"x"
+            yield "no bytes"
+
+        with pytest.raises(shardq.PartialSend, match=r"^4 messages are stored.*bodies\[5\]") as caught:
+            await queue.producer(bundle_messages=2).send_many(bodies())
+        assert (len(caught.value.stored), list(caught.value.positions)) == (4, [4, 5])
+
+    run(main)
 
 
 def test_an_iterable_that_has_ended_is_not_read_again_and_its_error_comes_after_what_it_gave(run) -> None:

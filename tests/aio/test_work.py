@@ -310,6 +310,49 @@ def test_an_exit_in_a_handler_is_a_failure_of_its_message(run, error: BaseExcept
     run(main)
 
 
+@pytest.mark.parametrize("suspends", [True, False])
+def test_a_handler_that_cancels_its_own_task_does_not_end_the_work(run, suspends: bool) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", max_deliveries=2, retry_delay=0.0)
+        await queue.producer().send_many([b"cancels", b"works"])
+        begun = 0
+
+        async def handler(message: shardq.aio.Message) -> None:
+            nonlocal begun
+            if message.body == b"cancels":
+                begun += 1
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                if suspends:
+                    await asyncio.sleep(60)
+
+        async with asyncio.timeout(60):
+            worked = await shardq.aio.work(queue, handler, wait=0.1)
+        assert worked == (1 if suspends else 2)
+        assert begun == (2 if suspends else 1)
+        counts = await queue.counts()
+        assert (counts.ready, counts.in_flight) == (0, 0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
+def test_a_plain_function_as_a_handler_ends_the_work_and_its_message_stays(url: str, hooks) -> None:
+    async def main() -> None:
+        async with shardq.aio.connect(url, hooks=hooks) as client:
+            queue = await client.create_queue("jobs", max_deliveries=1)
+            await queue.producer().send_many([b"x"] * 3)
+            called = []
+            with pytest.raises(shardq.InvalidSetting, match="is no async function"):
+                await shardq.aio.work(queue, called.append, concurrency=1, wait=0)  # type: ignore[arg-type]
+            counts = await queue.counts()
+            assert (len(called), counts.ready, counts.in_flight) == (1, 3, 0)
+            assert {message.deliveries for message in await queue.peek(3)} == {0}
+
+    asyncio.run(main())
+
+
 def test_an_error_that_cannot_tell_what_it_is_about_is_a_failure_like_any_other(
     run, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -92,6 +92,7 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
             b"exits",
             b"is closed",
             b"is cancelled",
+            b"cancels itself",
             b"snoozes",
             b"is given up",
             b"is discarded",
@@ -110,6 +111,11 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
                 raise GeneratorExit
             case b"is cancelled":
                 raise asyncio.CancelledError
+            case b"cancels itself":
+                task = asyncio.current_task()
+                assert task is not None
+                task.cancel()
+                await asyncio.sleep(60)
             case b"snoozes":
                 return shardq.Snooze(600)
             case b"is given up":
@@ -126,6 +132,7 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
         b"exits": 1,
         b"is closed": 1,
         b"is cancelled": 1,
+        b"cancels itself": 1,
         b"snoozes": 0,
     }
     assert queue.get(ids[-1]).result == b"done"

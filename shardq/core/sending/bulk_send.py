@@ -66,6 +66,11 @@ class BulkSend:
         self._error: Exception | None = None
         self._unknown = False  # something that is not confirmed may be stored
 
+    def go_on(self, bodies: Iterable[Any]) -> SentIds:
+        """Store further bodies after those that are stored, as :meth:`run` does; returns the ids of all."""
+        self._source = Source(bodies, handed_out=self._source.handed_out)
+        return self.run()
+
     def run(self) -> SentIds:
         """Store everything; raises PartialSend, or the error itself if nothing is stored."""
         refused: list[Any] = []
@@ -228,12 +233,12 @@ class Source:
     An item that was drawn is never lost: what comes before an error of the iterable is handed out before it is raised.
     """
 
-    def __init__(self, items: Iterable[Any]) -> None:
+    def __init__(self, items: Iterable[Any], handed_out: int = 0) -> None:
         self._items = iter(items)
         self._given_back: deque[Any] = deque()
         self._error: Exception | None = None
-        self.handed_out = 0
-        """The number of items that were handed out and not returned."""
+        self.handed_out = handed_out
+        """The number of items that were handed out and not returned, with those of earlier sources."""
 
     def take(self, most: int) -> list[Any]:
         """Return the next items; none at the end."""
