@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
@@ -122,7 +123,7 @@ def test_a_client_that_begins_to_wait_does_so_after_the_appends_that_have_seen_n
         heard.close()
 
 
-def until_waiting(conninfo: str, lock: int, until: Future[object]) -> None:
+def until_waiting(conninfo: str, lock: int, until: Future[Any]) -> None:
     """Return when a process of the server waits for the lock; fails if what is to wait for it has ended."""
     waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND (classid::bigint << 32 | objid::bigint) = %s"
     with psycopg.connect(conninfo, autocommit=True) as watching:
@@ -156,3 +157,16 @@ def test_nobody_listens_behind_a_pooler_whose_connections_others_use_later(
     assert next(heard) == ()
     heard.close()
     assert list(open_store(pooled).channel.listen()) == []
+
+
+def test_plans_are_pinned_to_indexes_but_not_where_others_use_the_session_later(
+    open_store: Callable[..., PostgresStore], pooled: str, proxied: str
+) -> None:
+    def pinned(url: str) -> set[str]:
+        settings = open_store(url).session.read(
+            lambda sql: sql.all("SELECT name FROM pg_settings WHERE source = 'session' AND setting = 'off'")
+        )
+        return {name for (name,) in settings}
+
+    assert pinned(proxied) == {"enable_bitmapscan", "enable_seqscan", "enable_sort", "jit"}
+    assert pinned(pooled) == set()
