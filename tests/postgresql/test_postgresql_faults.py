@@ -41,8 +41,8 @@ def backends(url: str, among: str = "true") -> list[int]:
 def test_a_server_that_does_not_answer_is_given_up(
     open_store: Callable[..., PostgresStore], schema_url: str
 ) -> None:
+    open_store().create_schema()
     store = open_store(f"{schema_url}&timeout=0.5")
-    store.create_schema()
     began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="has not answered") as unread:
         store.session.read(sleep)

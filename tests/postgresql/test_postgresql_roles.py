@@ -92,11 +92,11 @@ def test_a_late_send_that_claims_could_not_find_is_not_in_the_transaction_of_the
     restricted = open_store(role(SENDER.replace("UPDATE (late, low)", "UPDATE (number)")))
     with psycopg.connect(parse(schema_url)[0].conninfo) as app:
         joined = restricted.within(app)
-        joined.append(Append(shard, (make(1),), fresh=True))
+        joined.append(Append(shard, (make(1, delay=300),), fresh=True))
         with pytest.raises(shardq.StoreUnavailable, match="give this user its rights"):
             joined.append(Append(shard, (make(1, delay=-300),), fresh=True))
         app.commit()
-    assert store.count(shard).ready == 1
+    assert (store.count(shard).delayed, store.count(shard).ready) == (1, 0)
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])

@@ -157,3 +157,16 @@ def test_nobody_listens_behind_a_pooler_whose_connections_others_use_later(
     assert next(heard) == ()
     heard.close()
     assert list(open_store(pooled).channel.listen()) == []
+
+
+def test_plans_are_pinned_to_indexes_but_not_where_others_use_the_session_later(
+    open_store: Callable[..., PostgresStore], pooled: str, proxied: str
+) -> None:
+    def pinned(url: str) -> set[str]:
+        settings = open_store(url).session.read(
+            lambda sql: sql.all("SELECT name FROM pg_settings WHERE source = 'session' AND setting = 'off'")
+        )
+        return {name for (name,) in settings}
+
+    assert pinned(proxied) == {"enable_bitmapscan", "enable_seqscan", "enable_sort", "jit"}
+    assert pinned(pooled) == set()

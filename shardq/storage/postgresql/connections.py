@@ -28,7 +28,17 @@ Row: TypeAlias = tuple[Any, ...]
 _PREPARED = 300  # statements that a connection remembers: more than there are
 _SYNCHRONOUS = "SyncRepWaitForLSN"  # the server's function that warns of a commit that waits for no standby
 _CANCEL_SECONDS = 2.0  # for which a statement that is given up keeps its thread, so that the server ends it
-_ISOLATION = "SELECT current_setting('default_transaction_isolation')"
+# The plans of all statements go by the indexes that are meant for them. Without that the planner goes by the number of
+# rows, which vacuum takes for next to none beside a long transaction: then any index seems as good, and a claim reads
+# all dead entries of its shard. What is disabled but needed makes the costs so high that statements would be compiled.
+# Behind a pooler others use the same session of the server later: there nothing is set.
+_SETTLE_IN = """
+    SELECT current_setting('default_transaction_isolation'), (
+        SELECT count(set_config(name, 'off', false))
+        FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']) AS name
+        WHERE pg_backend_pid() = $1
+    )
+"""
 READ_COMMITTED = "read committed"
 """The isolation in which each statement sees what was committed before it began."""
 
@@ -234,14 +244,13 @@ class Connection:
         self.notices = _Notices()
         self.driver.add_notice_handler(self.notices)
         self.sql = Sql(self.driver, address.schema, now)
-        self._isolation: str | None = None
-
-    @property
-    def is_read_committed(self) -> bool:
-        """True unless the role has another isolation where no transaction was begun. Raises the driver's errors."""
-        if self._isolation is None:
-            ((self._isolation,),) = self.sql.all(_ISOLATION)
-        return self._isolation == READ_COMMITTED
+        try:
+            ((isolation, _),) = self.sql.all(_SETTLE_IN, self.driver.info.backend_pid)
+        except BaseException:
+            self.close()
+            raise
+        self.is_read_committed = isolation == READ_COMMITTED
+        """True unless the role has another isolation where no transaction was begun."""
 
     @property
     def is_usable(self) -> bool:
