@@ -176,7 +176,7 @@ def without_hidden(desk: Desk, message: MessageView) -> MessageView:
     return message if headers == message.headers else msgspec.structs.replace(message, headers=headers)
 
 
-def _queues_in(header: str, value: object) -> Iterable[object]:
+def _queues_in(header: str, value: Any) -> Iterable[object]:
     """Return the queues that a header names: those that a message was in before, and that of its workflow."""
     if header == BEFORE:
         with suppress(msgspec.MsgspecError, TypeError):

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from shardq.base.shard import NAME
 from shardq.service.endpoints import ENDPOINTS, Endpoint
 from shardq.service.problems import Problem
 
@@ -78,7 +79,11 @@ def _operation(
     }
     for name in ("queue", "id"):
         if f"{{{name}}}" in endpoint.path:
-            schema = {"type": "string", "minLength": 1}
+            schema = (
+                {"type": "string", "pattern": f"^{NAME}$"}
+                if name == "queue"
+                else {"type": "string", "minLength": 1}
+            )
             operation["parameters"].append({"name": name, "in": "path", "required": True, "schema": schema})
     if endpoint.in_query:
         required = given.get("required", ())
