@@ -275,8 +275,8 @@ class Service:
         response = await self._explain(
             request, Refused(status, code, f"{API}/openapi.json lists what there is")
         )
-        if allow := (getattr(error, "headers", None) or {}).get("Allow"):
-            response.headers["allow"] = allow
+        if status == 405:  # files name no methods
+            response.headers["allow"] = (getattr(error, "headers", None) or {}).get("Allow", "GET, HEAD")
         return response
 
 

@@ -26,7 +26,7 @@ class Range(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ListHistories(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The names of up to 50 queues, separated by commas, and the time."""
 
-    queues: Annotated[str, msgspec.Meta(min_length=1, max_length=10_500)]
+    queues: Annotated[str, msgspec.Meta(min_length=1, max_length=8_000)]
     since: Annotated[float, msgspec.Meta(ge=60, le=86_400)] = 3_600.0
     points: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 60
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from shardq import Event
+from shardq.base.shard import NAME
 from shardq.history import History
 from shardq.service import charts, features, letters, messages, queues
 from shardq.service import parameters as given
@@ -182,7 +183,8 @@ def _operation(
     }
     for name in ("queue", "id"):
         if f"{{{name}}}" in endpoint.path:
-            schema = {"type": "string", "minLength": 1}
+            is_queue = name == "queue"
+            schema = {"type": "string"} | ({"pattern": f"^{NAME}$"} if is_queue else {"minLength": 1})
             operation["parameters"].append({"name": name, "in": "path", "required": True, "schema": schema})
     if endpoint.in_query:
         required = accepted.get("required", ())

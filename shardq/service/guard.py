@@ -25,7 +25,6 @@ BODY_SECONDS = 30.0
 """For a client to send it, from the head of the request on."""
 
 MOST_QUERY_BYTES = 8_192
-_METHODS = {"GET", "HEAD", "POST", "PATCH", "DELETE"}
 _SAFE = {"GET", "HEAD"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -104,8 +103,6 @@ class Guard:
         host = headers.get(b"host", b"").decode("latin-1")
         if scope["path"].removeprefix(scope.get("root_path", "")) not in HEALTH:
             self._check_host(host)
-        if scope["method"] not in _METHODS:
-            raise Refused(405, "method_not_allowed", f"use one of {', '.join(sorted(_METHODS))}")
         if len(scope["query_string"]) > MOST_QUERY_BYTES:
             raise Refused(413, "query_too_large", f"the query has more than {MOST_QUERY_BYTES:,} bytes")
         length = headers.get(b"content-length", b"0")

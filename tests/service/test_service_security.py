@@ -204,7 +204,10 @@ def test_sizes_are_checked_before_anything_is_read(web, orders) -> None:
 
     assert web.post(path, content=chunks(), headers=json_type).status_code == 413
     assert web.get(f"{API}/queues?search={'x' * 9_000}").status_code == 413
-    assert web.request("TRACE", "/livez").status_code == 405
+    for path, allowed in (("/livez", {"GET", "HEAD"}), (f"{API}/purge/orders", {"POST"})):
+        for method in ("TRACE", "OPTIONS", "PUT", "QUERY"):
+            answer = web.request(method, path)
+            assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, allowed)
     assert web.get("/livez", headers={"content-length": "-1"}).status_code == 400
 
 
