@@ -30,7 +30,7 @@ from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.threaded import ThreadedLoop
-from shardq.worker.units import Unit, units_of
+from shardq.worker.threads import Unit, units_of
 
 __all__ = ["Worker"]
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
@@ -104,7 +104,9 @@ def test_a_producer_and_a_consumer_that_were_closed_say_so(run) -> None:
     run(main)
 
 
-def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(url: str) -> None:
+def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(
+    url: str, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
     client = shardq.aio.connect(url)
 
     async def use() -> None:
@@ -118,7 +120,7 @@ def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(url: str) -
 
     asyncio.run(use())
     asyncio.run(close())
-    assert not [each for each in threading.enumerate() if each.name.startswith("shardq-aio") and _stays(each)]
+    assert not any(map(_stays, begun_threads("shardq-aio")))
 
 
 def _stays(thread: threading.Thread) -> bool:
@@ -159,7 +161,7 @@ class Never(AsyncIterator[bytes]):
 
 
 def test_a_loop_that_is_closed_without_cancelling_its_tasks_leaves_no_thread_that_waits_for_it(
-    url: str,
+    url: str, begun_threads: Callable[..., list[threading.Thread]]
 ) -> None:
     loop = asyncio.new_event_loop()
     client = shardq.aio.connect(url)
@@ -169,7 +171,7 @@ def test_a_loop_that_is_closed_without_cancelling_its_tasks_leaves_no_thread_tha
     until = time.monotonic() + 10
     while not begun and time.monotonic() < until:
         loop.run_until_complete(asyncio.sleep(0.01))
-        begun = [each for each in threading.enumerate() if each.name == "shardq-aio-apart"]
+        begun = begun_threads("shardq-aio-apart")
     loop.close()
     assert begun
     assert not any(map(_stays, begun))
