@@ -17,7 +17,7 @@ from shardq.core.held import HeldSlice
 from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.settling.events import EventDetails
-from shardq.core.settling.operations import GIVE_BACK, RELEASE
+from shardq.core.settling.operations import GIVE_BACK, RELEASE, share_returned
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.storage.requests import Peek
@@ -100,6 +100,7 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
 def _give_back(context: QueueContext, ids: set[str]) -> int:
     """Release the messages in flight under the ids, shard after shard as they are read. Returns how many messages."""
     held = [piece for piece in _in_flight(context) if holder_id(piece.token) in ids]
+    share_returned(held)
     given = 0
     with telling_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
         for operation, started in ((RELEASE, True), (GIVE_BACK, False)):  # a delivery that started counts

@@ -76,6 +76,7 @@ class HeldSlice:
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
     untouched = True  # nothing of it is settled, as almost always
+    returned: set[str] | None = None  # groups of its claim that were released from; None: no groups
     unanswered: Mapping[str, set[int]] = _NOTHING  # what was tried, and may have been done to which positions
     _untils: Mapping[int, int] = _NOTHING  # by position, of messages whose leases end at other moments
 
@@ -166,8 +167,7 @@ class HeldSlice:
             self.lease_until = until if shortens else max(until, self.lease_until)
             return
         untils: dict[int, int] = self.__dict__.setdefault("_untils", {})
-        for position in positions:
-            untils[position] = until if shortens else max(until, self.until(position))
+        untils |= {each: until if shortens else max(until, self.until(each)) for each in positions}
 
     def note_unanswered(self, what: str, positions: Iterable[int]) -> None:
         """Note an operation that was tried, and may have been done to some of the messages."""
@@ -219,11 +219,11 @@ class HeldSlice:
         """Cut out neighbouring messages as another slice, before any of them is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries, self.finished)
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
-        part.grant = self.grant
+        part.grant, part.returned = self.grant, self.returned
         part._states[:] = self._states[offset : offset + count]
         part.untouched = part._states.count(SettleState.OPEN) == count
-        untils = {position - offset: until for position, until in dict(self._untils).items()}
-        part._untils = {position: untils[position] for position in untils.keys() & range(count)}
+        untils = dict(self._untils).items()
+        part._untils = {at - offset: until for at, until in untils if offset <= at < offset + count}
         part.unique_key, part.large = self.unique_key, self.large
         return part
 

@@ -139,10 +139,10 @@ class StoreReads:
 class Survey:
     """Counts of all queues, read again and again while pages show them.
 
-    A round reads some queues at a time and rests for 199 times as long as it took, so that it costs the store half a
-    hundredth of its time, and the pages the rest; but for at most five minutes. Counts of many queues may thus be that
-    old. An action shortens the rest to the time of a round, and ends no round: a steady stream of actions would keep
-    queues from being counted.
+    A round reads some queues at a time. The rest after it lasts 199 times as long, and at most five minutes. So the
+    rounds cost the store half a percent of its time, and counts of many queues may be five minutes old. An action
+    shortens the rest to the time of a round. It ends no round: a steady stream of actions would keep queues from being
+    counted.
     """
 
     def __init__(self, store: StoreReads) -> None:

@@ -82,6 +82,38 @@ def test_the_ack_of_one_that_was_evicted_and_lives_is_lost(any_queue: shardq.Que
     assert any_queue.counts().in_flight == 0
 
 
+@pytest.mark.parametrize("prefetch", [0, 4])
+def test_a_release_of_one_that_was_evicted_and_lives_is_lost_within_groups_too(
+    any_queue: shardq.Queue, prefetch: int
+) -> None:
+    with any_queue.producer() as producer:
+        for body in (b"1", b"2", b"3"):
+            producer.send(body, group="a")
+    with any_queue.consumer(name="slow", prefetch=prefetch) as slow:
+        (first,) = slow.receive(1, wait=10)
+        second = slow.receive(1) if prefetch else None
+        any_queue.evict("slow", force=True)
+        with pytest.raises(shardq.LeaseLost):
+            first.release(delay=3600)
+        if second:
+            with pytest.raises(shardq.LeaseLost):
+                second[0].release(delay=3600)
+    assert {message.state.value for message in any_queue.peek()} == {"ready"}
+
+
+def test_what_is_released_behind_a_released_message_of_its_group_is_no_loss(any_queue: shardq.Queue) -> None:
+    with any_queue.producer() as producer:
+        for body in (b"1", b"2", b"3"):
+            producer.send(body, group="a")
+    with any_queue.consumer(name="slow") as slow:
+        first, second, third = slow.receive(3, wait=10)
+        first.release(delay=3600)
+        second.release()
+        with pytest.raises(shardq.LeaseLost):
+            third.ack()
+    assert [message.state.value for message in any_queue.peek()] == ["delayed", "ready", "ready"]
+
+
 @pytest.fixture
 def dying(url: str, clock: ManualClock) -> Iterator[tuple[FaultyStore, shardq.Queue]]:
     """A queue whose messages lie in several shards and are held by one that is dead; and its store."""

@@ -18,6 +18,7 @@ from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, R
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.events import record_claimed
+from shardq.core.settling.operations import share_returned
 from shardq.core.settling.settle import release_uncounted
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import SURVEY_INTERVAL, ShardReader
@@ -234,6 +235,8 @@ class QueueClaims(RegistrationTimer):
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
+        if held and held[0].bundle.group:
+            share_returned(held)
         count = sum(map(COUNT, held))
         self._report(request, claimed, count)
         if self._context.live.keeps_events:

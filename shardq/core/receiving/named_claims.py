@@ -41,7 +41,7 @@ from shardq.core.settling.dead_letters import EXHAUSTED
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.events import record_claimed
 from shardq.core.settling.moves import DeadLetters
-from shardq.core.settling.operations import KEEP
+from shardq.core.settling.operations import KEEP, share_returned
 from shardq.core.settling.settle import release_selected, settle
 from shardq.errors import LeaseLost
 from shardq.storage.requests import Claim, Span
@@ -82,6 +82,7 @@ class NamedClaims:
         request = Claim(claim.shard, claim.token, limit, self._lease, owner)
         claimed = claim_patiently(self.context.retry, self.context.store, request)
         found = [HeldSlice(claim.shard, piece, claim.token, claimed.lease_until) for piece in claimed.slices]
+        share_returned(found)
         held = list(filter(_is_readable, found))
         record_claimed(self.context, owner, held)
         if not self._was_handed_out(claim, held):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
-from shardq.core.held import SettleState
+from shardq.core.held import HeldSlice, Named, Selection, SettleState
 from shardq.core.sending import appending
 from shardq.core.sending.appending import AppendPolicy
 
 __all__ = [
     "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EDIT", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP",
-    "OVERFLOW", "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation",
+    "OVERFLOW", "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation", "note_returned",
+    "share_returned",
 ]  # fmt: skip
 
 
@@ -52,6 +55,11 @@ class SettleOperation(msgspec.Struct, frozen=True):
     def gives_back(self) -> bool:
         """True when messages wait again where they were."""
         return self.state is SettleState.RELEASED and not self.moves and not self.holds
+
+    @property
+    def returns_behind(self) -> bool:
+        """True when it also releases the messages that are held behind in their groups."""
+        return self.gives_back or self.blocks or self.in_place
 
     @property
     def keeps_open(self) -> bool:
@@ -120,3 +128,22 @@ UNBLOCK = msgspec.structs.replace(
     REPLACE, counter="forwarded", policy=appending.UNBLOCK, hook="forward", event="redriven"
 )
 EDIT = msgspec.structs.replace(REPLACE, name="edited", counter="forwarded", hook="forward")
+
+
+def share_returned(held: Iterable[HeldSlice]) -> None:
+    """Let the slices of a claim in a shard of groups know what was released with an earlier message of its group."""
+    returned = set[str]()
+    for piece in held:
+        piece.returned = returned
+
+
+def note_returned(group: Iterable[Selection], lost: Named) -> None:
+    """Note in which groups messages were released: the store has released those behind them, too."""
+    for selection in group:
+        held = selection.held
+        if (
+            held.returned is not None
+            and held.bundle.group
+            and selection.without(selection.within(lost)).positions
+        ):
+            held.returned.add(held.bundle.group)

@@ -19,7 +19,7 @@ from shardq.core.context.unique_keys import release_keys
 from shardq.core.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.core.large.collecting import remove_body
 from shardq.core.settling.events import NO_DETAILS, EventDetails, record_settled
-from shardq.core.settling.operations import GIVE_BACK, SettleOperation
+from shardq.core.settling.operations import GIVE_BACK, SettleOperation, note_returned
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.storage.abilities import Settle
 from shardq.storage.requests import Acknowledge, Append, EntryState, Extend, Fenced, Forward, Release, Span
@@ -238,7 +238,11 @@ class SettleRun(msgspec.Struct, eq=False):
                     if answer.after_unknown:
                         self._note_unanswered(rest)
                     fenced = answer.value
+                    if operation.returns_behind:
+                        note_returned(rest, Named(*fenced.lost, *fenced.gone))
                     done, rest = self._sorted_out(rest, fenced) if fenced.lost or fenced.gone else (rest, ())
+                    if operation.returns_behind:  # also what an earlier attempt has released
+                        note_returned(done, Named())
                     if operation.state is not SettleState.OPEN:
                         HeldSlice.mark_each(done, operation.state)
                     self.done += done
@@ -279,7 +283,8 @@ class SettleRun(msgspec.Struct, eq=False):
         ]
 
     def _lost(self, selection: Selection, *, moved: bool) -> Selection:
-        if self.operation.gives_back and selection.held.shard.is_grouped:
+        held = selection.held
+        if self.operation.gives_back and held.returned and held.bundle.group in held.returned:
             # A message that is lost before its lease expires was released with an earlier one of its group.
             selection = selection.over(self.context.store.now())
         if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
