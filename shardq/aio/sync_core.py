@@ -169,7 +169,7 @@ class BulkParts:
         self._bulk: BulkSend | None = None
 
     def store(self, bodies: Iterable[Any]) -> Sequence[str]:
-        """Store a part; returns the ids of all parts. PartialSend tells of all of them, and is the last call."""
+        """Store a part; returns the ids of all parts. A PartialSend has those of all parts, and is the last call."""
         producer = self._producer
         producer._check_open()
         if self._bulk is None:

@@ -90,7 +90,7 @@ async def work(
 
 
 class _Plain(Exception):
-    """A handler is no async function. Its argument is the InvalidSetting, which a handler may raise, too."""
+    """A handler is not an async function. Its argument is the InvalidSetting, which a handler may raise, too."""
 
 
 async def _made(handler: Handler, message: Message) -> object:

@@ -90,7 +90,7 @@ def check_awaitable(name: str, function: object, made: object) -> Awaitable[obje
     """Return what a call of an async function made. Raises InvalidSetting if it is nothing to await."""
     if not isinstance(made, Awaitable):
         raise InvalidSetting(
-            f"{name} {_name(function)} is no async function: it returned {kind_of(made)}; give an async function, "
+            f"{name} {_name(function)} is not an async function: it returned {kind_of(made)}; give an async function, "
             "which may call yours with asyncio.to_thread()"
         )
     return made

@@ -344,7 +344,7 @@ def test_a_plain_function_as_a_handler_ends_the_work_and_its_message_stays(url: 
             queue = await client.create_queue("jobs", max_deliveries=1)
             await queue.producer().send_many([b"x"] * 3)
             called = []
-            with pytest.raises(shardq.InvalidSetting, match="is no async function"):
+            with pytest.raises(shardq.InvalidSetting, match="is not an async function"):
                 await shardq.aio.work(queue, called.append, concurrency=1, wait=0)  # type: ignore[arg-type]
             counts = await queue.counts()
             assert (len(called), counts.ready, counts.in_flight) == (1, 3, 0)
