@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import threading
 from collections.abc import Callable, Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -258,3 +259,21 @@ def shards_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 def queue(client: shardq.Client) -> shardq.Queue:
     """A fresh queue."""
     return client.create_queue(f"queue-{next(_names)}")
+
+
+@pytest.fixture
+def begun_threads() -> Callable[..., list[threading.Thread]]:
+    """Return the threads that began in this test and have a name with a given prefix.
+
+    Threads of earlier tests may still run, as clients that those left open are collected late.
+    """
+    before = set(threading.enumerate())
+
+    def begun(*prefixes: str) -> list[threading.Thread]:
+        return [
+            each
+            for each in threading.enumerate()
+            if each not in before and each.name.startswith(prefixes or "")
+        ]
+
+    return begun

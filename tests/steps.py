@@ -13,6 +13,7 @@ from shardq.storage.requests import (
     Append,
     Bundle,
     Claim,
+    Claimed,
     Extend,
     Forward,
     Release,
@@ -41,13 +42,21 @@ class Given(NamedTuple):
         return (Span(first.id, 0, 3, self.token), Span(second.id, 0, 1, self.token))
 
 
+def claim(store: Store, request: Claim) -> Claimed:
+    """Claim, and again while other claims are in the way, as a session does whose connection broke a moment ago."""
+    claimed = store.claim(request)
+    while claimed.contended:
+        claimed = store.claim(request)
+    return claimed
+
+
 def forward(store: Store, shard: Shard, given: Given) -> object:
     return store.forward(Forward(Acknowledge(shard, given.spans), Append(shard, (given.new,))))
 
 
 STEPS: dict[str, Callable[[Store, Shard, Given], object]] = {
     "append": lambda store, shard, given: store.append(Append(shard, given.bundles)),
-    "claim": lambda store, shard, given: store.claim(Claim(shard, given.token, 4, MINUTE)),
+    "claim": lambda store, shard, given: claim(store, Claim(shard, given.token, 4, MINUTE)),
     "acknowledge": lambda store, shard, given: store.acknowledge(Acknowledge(shard, given.spans)),
     "keep": lambda store, shard, given: store.acknowledge(Acknowledge(shard, given.spans, True)),
     "extend": lambda store, shard, given: store.extend(Extend(shard, given.spans, 2 * MINUTE)),

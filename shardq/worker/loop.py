@@ -49,9 +49,14 @@ class CoroutineLoop:
             return await coroutine
 
         future, began = self.begin(noted()), time.monotonic()
+        due = began + _look_after(began)
         try:
-            while not wait([future], None if is_cancelled is None else _look_after(began)).done:
-                if is_cancelled is not None and is_cancelled():
+            # A wait without an end would delay the handler of a signal that arrives just before it begins.
+            while not wait([future], LOOK_SECONDS).done:
+                if is_cancelled is None or time.monotonic() < due:
+                    continue
+                due = time.monotonic() + _look_after(began)
+                if is_cancelled():
                     is_cancelled = None
                     self.begin(_cancel(tasks))
         except BaseException:

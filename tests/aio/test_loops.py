@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -103,7 +103,9 @@ def test_a_producer_and_a_consumer_that_were_closed_say_so(run) -> None:
     run(main)
 
 
-def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(url: str) -> None:
+def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(
+    url: str, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
     client = shardq.aio.connect(url)
 
     async def use() -> None:
@@ -117,7 +119,7 @@ def test_a_client_whose_loop_was_closed_can_be_closed_in_another_one(url: str) -
 
     asyncio.run(use())
     asyncio.run(close())
-    assert not [each for each in threading.enumerate() if each.name.startswith("shardq-aio") and _stays(each)]
+    assert not any(map(_stays, begun_threads("shardq-aio")))
 
 
 def _stays(thread: threading.Thread) -> bool:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 
 import pytest
 
@@ -18,12 +19,13 @@ from shardq.testing import FaultPlan, FaultyStore
 RECEIVERS = 1_000
 
 
-def threads() -> int:
-    return sum(thread.name.startswith("shardq-aio") for thread in threading.enumerate())
-
-
 @pytest.mark.parametrize(("consumers", "most"), [(1, 64), (40, 1)])
-def test_a_thousand_receivers_wait_and_each_gets_its_message(url: str, consumers: int, most: int) -> None:
+def test_a_thousand_receivers_wait_and_each_gets_its_message(
+    url: str, consumers: int, most: int, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
+    def threads() -> int:
+        return len(begun_threads("shardq-aio"))
+
     async def main() -> None:
         async with shardq.aio.connect(url, threads=most) as client:
             queue = await client.create_queue("jobs", visibility_timeout=600)

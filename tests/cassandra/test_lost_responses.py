@@ -16,7 +16,7 @@ from shardq.storage.cassandra.groups import changing as group_changing
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.store import CassandraStore
 from shardq.storage.requests import Claim, Fenced
-from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
+from tests.steps import EXPECTED, MINUTE, STEPS, claim, clear, counted, persist, prepared
 
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
@@ -94,7 +94,7 @@ def test_a_repeated_step_neither_loses_nor_doubles(
         # Then the shard is as after one call
         assert counted(store, shard) == EXPECTED[step]
         if step == "claim":
-            again = failing.claim(Claim(shard, given.token, 4, MINUTE)).slices
+            again = claim(failing, Claim(shard, given.token, 4, MINUTE)).slices
             assert [(each.first, each.count, each.deliveries) for each in again] == [(0, 3, 1), (0, 1, 1)]
         clear(store, shard)
         if not failed:

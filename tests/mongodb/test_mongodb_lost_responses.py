@@ -11,7 +11,7 @@ from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Claim
 from tests.mongodb.lossy_proxy import LossyProxy
-from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, persist, prepared
+from tests.steps import EXPECTED, MINUTE, STEPS, claim, clear, counted, persist, prepared
 
 pytestmark = pytest.mark.server
 
@@ -43,7 +43,7 @@ def test_a_step_that_is_repeated_after_a_broken_connection_neither_loses_nor_dou
         # Then the shard is as after one call
         assert counted(store, shard) == EXPECTED[step], proxy.commands
         if step == "claim":
-            again = failing.claim(Claim(shard, given.token, 4, MINUTE)).slices
+            again = claim(failing, Claim(shard, given.token, 4, MINUTE)).slices
             assert [(each.first, each.count, each.deliveries) for each in again] == [(0, 3, 1), (0, 1, 1)]
         clear(store, shard)
         if not failed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -99,11 +100,11 @@ def test_signals_are_found_after_more_of_them_than_the_collection_holds(
 
 
 @pytest.mark.long
-def test_a_closed_store_has_no_thread_left_that_waits_for_signals(store: MongoStore, shard: Shard) -> None:
-    import threading
-
+def test_a_closed_store_has_no_thread_left_that_waits_for_signals(
+    store: MongoStore, shard: Shard, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
     settled(store, shard.queue)
-    watchers = {each for each in threading.enumerate() if each.name == "shardq-signals"}
+    watchers = begun_threads("shardq-signals")
     assert watchers
     store.close()
     for each in watchers:

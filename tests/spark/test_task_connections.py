@@ -48,13 +48,13 @@ def test_it_is_closed_after_the_last_task_and_opened_for_the_next(options, queue
             client.queue(queue.name)
 
 
-def test_tasks_that_follow_each_other_share_it(options, monkeypatch) -> None:
+def test_tasks_that_follow_each_other_share_it(options, monkeypatch, begun_threads) -> None:
     monkeypatch.setattr(connection, "IDLE_SECONDS", 60.0)
     with task_context(options):
         first = opened(options)
     with task_context(options):
         assert opened(options) is first
-    assert sum(isinstance(thread, threading.Timer) for thread in threading.enumerate()) <= 2
+    assert eventually(lambda: sum(isinstance(thread, threading.Timer) for thread in begun_threads()) == 1)
     opened(options).close()
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,7 +52,7 @@ def test_what_is_left_of_a_lease_when_it_is_extended_is_at_least_two_thirds() ->
     assert [interval_of(lease) for lease in (3.0, 90.0, 300.0, 1_800.0)] == [1.0, 30.0, 30.0, 30.0]
 
 
-def test_a_task_extends_its_claims_until_it_has_read_or_is_given_up(task, monkeypatch) -> None:
+def test_a_task_extends_its_claims_until_it_has_read_or_is_given_up(task, monkeypatch, begun_threads) -> None:
     monkeypatch.setattr(stream_upkeep, "MOST_SECONDS", 0.01)
     extended: list[int] = []
     extend = NamedClaims.extend
@@ -70,7 +69,7 @@ def test_a_task_extends_its_claims_until_it_has_read_or_is_given_up(task, monkey
         for _ in batches if last else ():
             pass
         batches.close()
-        assert not [one for one in threading.enumerate() if one.name == "shardq-spark-heartbeat"]
+        assert not begun_threads("shardq-spark-heartbeat")
 
 
 def test_an_extension_that_fails_is_tried_again(task, monkeypatch) -> None:

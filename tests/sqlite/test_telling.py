@@ -286,14 +286,13 @@ def test_a_transaction_of_the_application_is_told_of_after_its_commit(
     assert len(woken) >= 5
 
 
-def lookers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "shardq-commit"]
-
-
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_nobody_looks_for_a_commit_any_more_after_it_or_once_the_store_is_closed(
-    path: Path, store: SqliteStore, end: str
+    path: Path, store: SqliteStore, end: str, begun_threads: Callable[..., list[threading.Thread]]
 ) -> None:
+    def lookers() -> list[threading.Thread]:
+        return begun_threads("shardq-commit")
+
     db = sqlite3.connect(path, isolation_level=None)
     for _ in range(3):
         db.execute("BEGIN IMMEDIATE")

@@ -23,9 +23,11 @@ class Held:
     def __init__(self, url: str, client: shardq.Client) -> None:
         self.tasks = Tasks(url)
         self.turns = threading.Semaphore(0)
+        self.begun: list[int] = []
 
         @self.tasks.task(queue="held")
         def hold(number: int) -> int:
+            self.begun.append(number)
             self.turns.acquire(timeout=60)
             return number
 
@@ -90,6 +92,7 @@ def test_what_a_stopped_worker_returns_is_running_when_another_one_runs_it(held:
     results = [held.hold.options(group="g").send(number) for number in range(3)]
     with working(held, threads=1):
         assert eventually(lambda: states(results) == ["running", "waiting", "waiting"])
+        assert eventually(lambda: held.begun == [0])  # its worker returns a task that it has not called
     assert states(results) == ["done", "waiting", "waiting"]
     with working(held, threads=1):
         assert eventually(lambda: [each.state for each in results] == ["done", "running", "waiting"])

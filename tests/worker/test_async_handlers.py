@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from tests.worker.handlers_for_tests import crash_on_poison
 PATIENCE = 20.0
 
 
-def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Queue) -> None:
+def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(
+    queue: Queue, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
     queue.producer().send_many([b"%d" % number for number in range(100)])
     all_here: list[bytes] = []
     loops = set()
@@ -40,7 +43,9 @@ def test_the_messages_of_a_batch_are_worked_at_the_same_time_and_acked(queue: Qu
     assert len(set(all_here)) == 100
     assert len(loops) == 1
     assert queue.counts().in_flight == 0
-    assert not [each for each in threading.enumerate() if each.name.startswith(("shardq-loop", "shardq-aio"))]
+    for thread in begun_threads("shardq-loop", "shardq-aio"):  # which end once they have been told to
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
 
 
 @pytest.mark.parametrize("by_batch", [False, True])
@@ -279,7 +284,18 @@ def test_a_message_whose_handler_has_returned_is_acked_after_ctrl_c(url: str, qu
     assert [message.body for message in queue.peek(10)] == [b"third"]
 
 
-def test_ctrl_c_releases_the_permits_of_cancelled_handlers(client: shardq.Client, queue: Queue) -> None:
+@pytest.mark.parametrize(
+    "interrupt",
+    [
+        lambda: os.kill(os.getpid(), signal.SIGINT),
+        # As when a signal arrives just before the main thread begins to wait: it ends no system call there.
+        lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT),
+    ],
+    ids=["", "before a wait"],
+)
+def test_ctrl_c_releases_the_permits_of_cancelled_handlers(
+    client: shardq.Client, queue: Queue, interrupt: Callable[[], None]
+) -> None:
     client.semaphore("two", permits=2)
     queue.producer().send_many([b"x"] * 4)
     running = []
@@ -287,7 +303,7 @@ def test_ctrl_c_releases_the_permits_of_cancelled_handlers(client: shardq.Client
     async def handler(message: shardq.aio.Message) -> None:
         running.append(message)
         if len(running) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+            interrupt()
         await asyncio.sleep(3_600)
 
     with pytest.raises(KeyboardInterrupt):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -104,10 +105,12 @@ def test_pools_describe_their_work_without_the_login_of_the_store() -> None:
     ]
 
 
-def test_a_worker_that_can_report_no_more_ends_with_the_error(queue: Queue) -> None:
+def test_a_worker_that_can_report_no_more_ends_with_the_error(
+    queue: Queue, begun_threads: Callable[..., list[threading.Thread]]
+) -> None:
     worker = Worker(queue, print)  # waits for messages for ever
 
     with pytest.raises(ValueError, match="cannot be sent"), reporting(worker, Severed()):  # type: ignore[arg-type]
         worker.run()
 
-    assert not [thread for thread in threading.enumerate() if thread.name == "shardq-reporter"]
+    assert not begun_threads("shardq-reporter")

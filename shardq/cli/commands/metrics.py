@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-
 import click
 
+from shardq.base.waits import Flag
 from shardq.cli.command import ExampleCommand, Session
 from shardq.cli.printing import note
 from shardq.cli.queue_history import history_option, keeping_history
@@ -57,7 +56,7 @@ def metrics(
         collector.sample()
         click.echo(page("", "").body, nl=False)
         return
-    ended = threading.Event()
+    ended = Flag()  # whose wait lets a signal be handled at any moment
     with collector, PageServer(host, port, {"/metrics": page, "/livez": _live(collector)}) as server:
         collector.start()
         note(f"http://{host}:{server.port}/metrics shows the queues, until Ctrl-C")

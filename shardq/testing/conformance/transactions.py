@@ -3,6 +3,7 @@
 # ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TypeVar, cast
@@ -42,6 +43,7 @@ T = TypeVar("T")
 needs_transactions = pytest.mark.usefixtures("transactions")
 ends = pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 LONG = 600.0  # seconds of a lease that does not run out
+PATIENCE = 60.0  # until a new transaction sees what was made beside it
 
 
 class TransactionContract(ApplicationContract, Contract):
@@ -280,14 +282,20 @@ class TransactionContract(ApplicationContract, Contract):
         assert (before, self._ready(apps), begun.written) == (0, 4 if commits else 0, commits)
 
     def _undisturbed(self, begun: ApplicationTransaction, do: Callable[[], T]) -> T:
-        """Do it, and again from the begin of the transaction where the store made something for it outside."""
-        for _ in range(10):
+        """Do it, and again from the begin of the transaction where the store made something for it outside.
+
+        The snapshot of a new transaction may still be older than what was made: the drivers repeat it for minutes, too.
+        """
+        until = time.monotonic() + PATIENCE
+        while True:
             try:
                 return do()
             except TransactionEnded:
+                if time.monotonic() > until:
+                    raise
                 begun.roll_back()
+                time.sleep(0.05)
                 begun.begin()
-        return do()
 
     def _received(self, apps: Applications) -> list[Message]:
         found: list[Message] = []
