@@ -229,7 +229,7 @@ class SettleRun(msgspec.Struct, eq=False):
         context, operation = self.context, self.operation
         for shard, group in groups.items():
             rest = group
-            returns = group[0].held.returned is not None and operation.returns_behind
+            returns_behind = group[0].held.returned is not None and operation.returns_behind
             try:
                 while rest:
                     if self.call is not None:
@@ -239,10 +239,10 @@ class SettleRun(msgspec.Struct, eq=False):
                     if answer.after_unknown:
                         self._note_unanswered(rest)
                     fenced = answer.value
-                    if returns:
+                    if returns_behind:
                         note_returned(rest, Named(*fenced.lost, *fenced.gone))
                     done, rest = self._sorted_out(rest, fenced) if fenced.lost or fenced.gone else (rest, ())
-                    if returns:  # also what an earlier attempt has released
+                    if returns_behind:  # also what an earlier attempt has released
                         note_returned(done, Named())
                     if operation.state is not SettleState.OPEN:
                         HeldSlice.mark_each(done, operation.state)
