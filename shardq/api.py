@@ -7,8 +7,7 @@ from shardq.base.codec import BYTES, JSON, MSGPACK, TEXT, Codec
 from shardq.base.large_body import LargeBody
 from shardq.base.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage, RetryToken
 from shardq.base.receipt import MessageId, Receipt
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.client.batch import Batch
 from shardq.client.client import Client
 from shardq.client.connecting import connect

@@ -8,10 +8,12 @@ import msgspec
 
 from shardq.base.large_body import LargeBody
 from shardq.base.texts import kind_of, shown
-from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage, InvalidSetting
 
-__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "Codec", "check_codec", "codec_named"]
+__all__ = ["BYTES", "JSON", "MSGPACK", "TEXT", "UNREADABLE", "Codec", "check_codec", "codec_named"]
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+"""The errors that msgspec's decoders raise: for text in a value that is no UTF-8, it is a bare UnicodeDecodeError."""
 
 
 class Codec(Protocol):

@@ -301,9 +301,9 @@ codec_option = click.option(
 
 def worked_queues(client: Client) -> list[str]:
     """Return the queues that are worked on: those that are listed, and those of subscriptions."""
-    from shardq.topics.names import folder_of, is_of_subscription  # noqa: PLC0415 - the help needs none of these
+    from shardq.topics import names  # noqa: PLC0415 - the help needs none of these
 
-    return [*client.queues(), *filter(is_of_subscription, client.queues(folder_of()))]
+    return names.worked_queues(client.queues)
 
 
 def read_each(names: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:

@@ -10,9 +10,8 @@ import click
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardq.base.codec import JSON, TEXT, codec_named
+from shardq.base.codec import JSON, TEXT, UNREADABLE, codec_named
 from shardq.base.outgoing_message import Headers, HeaderValue, OnConflict, OutgoingMessage
-from shardq.base.unreadable import UNREADABLE
 from shardq.cli.message_view import HeaderObject, HeaderText, header_texts
 from shardq.cli.times import coming_moment, duration
 from shardq.core.sending.prepared import MIN_TTL_SECONDS, RESERVED_KEYS, prepare_options

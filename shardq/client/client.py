@@ -33,10 +33,9 @@ from shardq.core.hooks import Hooks, Observer, check_hooks, check_observer
 from shardq.core.limits.permits import PERMITS_FOLDER, permits_queue
 from shardq.core.logs.event_log import write_entries
 from shardq.core.pinging import ping
-from shardq.core.queue_lifecycle import create_queue, delete_queue
+from shardq.core.queue_lifecycle import create_queue, delete_queue, delete_unused
 from shardq.core.receiving.removing import drop_oldest
 from shardq.core.receiving.several_queues import check_queues
-from shardq.core.receiving.unused import delete_unused
 from shardq.core.settings import QueueSettingsArguments, check_number
 from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import TransactionalStore

@@ -9,8 +9,8 @@ from shardq.core.context.retry import RETRY_SECONDS
 from shardq.core.hooks import Hooks, Observer, check_observer
 from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.storage.observed_store import ObservedStore
 from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import ObservedStore
 
 __all__ = ["connect"]
 

@@ -15,14 +15,14 @@ from shardq.base.outgoing_message import group_of
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.base.texts import shown
-from shardq.core.context.blocked import why_blocked
+from shardq.core.context.decision_log import why_blocked
 from shardq.core.context.event_writer import Entry
 from shardq.core.context.identity import ConsumerIdentity, holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice
 from shardq.core.message import StoredMessage
 from shardq.errors import InvalidSetting
-from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.bundles import BundleData, decode_bundle
 from shardq.storage.requests import ClaimedSlice, Peek, Span, StoredSlice
 
 __all__ = [

@@ -16,7 +16,7 @@ from shardq.base.large_body import LargeBody
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard
 from shardq.errors import InvalidMessage
-from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.bundles import BundleData, decode_bundle
 from shardq.storage.requests import Bundle, ClaimedSlice, Span, StoredSlice
 
 __all__ = [

@@ -14,7 +14,7 @@ from shardq.base.outgoing_message import Headers, HeaderValue, group_of
 from shardq.base.receipt import MessageId
 from shardq.base.texts import kind_of, shown
 from shardq.core.browsing import ROOM, Holders, messages_in, remove, slices
-from shardq.core.context.blocked import why_blocked
+from shardq.core.context.decision_log import why_blocked
 from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice

@@ -8,11 +8,10 @@ from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.rate import MOST_MESSAGES, Rate
-from shardq.base.ring import Layout
-from shardq.base.shard import check_queue_name
+from shardq.base.shard import Layout, check_queue_name
 from shardq.base.texts import kind_of, plain, shown
-from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidName, InvalidSetting
 from shardq.storage.store import Capabilities
 

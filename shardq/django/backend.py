@@ -19,20 +19,22 @@ from django.utils import timezone
 
 from shardq.base.receipt import MessageId
 from shardq.client.outcome import Outcome, Retry, Snooze
-from shardq.django.api import (
+from shardq.django.calls import (
+    Attempts,
     BaseTaskBackend,
+    DjangoCall,
     Task,
     TaskContext,
     TaskResult,
     TaskResultDoesNotExist,
     TaskResultStatus,
     normalize_json,
+    shardq_priority,
     task_backends,
     task_enqueued,
     task_finished,
     task_started,
 )
-from shardq.django.calls import Attempts, DjangoCall, shardq_priority
 from shardq.errors import InvalidMessage, InvalidReceipt, InvalidSetting, QueueNotFound, ShardqError
 from shardq.storage.per_process import forks
 from shardq.tasks import (

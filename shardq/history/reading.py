@@ -53,7 +53,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def depth(self) -> int | None:
-        """Messages that are not processed."""
+        """Return how many messages are not processed; None where nothing was sampled."""
         if self.ready is None or self.delayed is None or self.in_flight is None:
             return None
         return self.ready + self.delayed + self.in_flight
@@ -80,7 +80,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """True when nothing was sampled."""
+        """Return whether nothing was sampled."""
         return all(point.ready is None for point in self.points)
 
 

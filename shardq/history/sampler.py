@@ -17,6 +17,7 @@ import msgspec
 
 from shardq.base.clock import from_datetime, microseconds, rest_after, seconds
 from shardq.base.closing import Closing
+from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.consumer import Consumer
 from shardq.client.queue import Queue
@@ -37,6 +38,7 @@ from shardq.history.samples import (
 from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
 from shardq.metrics.queues import INTERVAL_SECONDS, SHARE_OF_TIME
+from shardq.topics.names import worked_queues
 
 __all__ = ["INTERVAL_SECONDS", "Sampler"]
 
@@ -104,24 +106,23 @@ class Sampler(Closing):
         self._is_unsure = False  # whether the last row is stored
         self._begun = False
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-history")
 
     def start(self) -> None:
-        """Keep the history in the background from now on, until :meth:`close`."""
-        self._thread = threading.Thread(target=self._run, name="shardq-history", daemon=True)
-        self._thread.start()
+        """Keep the history in the background until :meth:`close`. Again, while it does, it changes nothing."""
+        self._thread.run(self._run)
 
     def close(self) -> None:
         """End the sampling. Waits for a request that is under way, 3 seconds at most."""
         self._ended.set()
-        if self._thread is not None:
-            self._thread.join(_END_SECONDS)
-        else:
+        if self._thread.is_over:
             self._end()
+        else:
+            self._thread.join(_END_SECONDS)
 
     @property
     def is_sampler(self) -> bool:
-        """True while this is the one that counts the queues."""
+        """Return whether this is the one that counts the queues."""
         return self._seat.is_taken
 
     def step(self) -> float:
@@ -131,8 +132,11 @@ class Sampler(Closing):
         """
         began = self._timer()
         self._begun, changed = True, self._report()
+        led = self.is_sampler
         if not self._leads():
             return self._until(self._interval)
+        if not led:  # reports are on their way that the next row would have beside those of its own time
+            return AFTER_REPORTS_SECONDS
         changed = self._sample() or changed
         took = self._timer() - began
         self._pause = self._interval if changed else min(2 * self._pause, IDLE_SECONDS)
@@ -246,7 +250,7 @@ class Sampler(Closing):
         reported = self._take_reports()
         if self._row_at is not None:  # else it is not known in what time that was
             self._taken = joined([self._taken, reported])
-        names = self._client.queues(self._prefix)
+        names = worked_queues(self._client.queues, self._prefix)
         kept_at = self._timer()
         for name in filter(self._is_due, names):
             self._count(name)

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import msgspec
 
-from shardq.base.shard import DEAD_LETTER_SUFFIX
+from shardq.base.shard import DEAD_LETTER_SUFFIX, INTERNAL
 from shardq.metrics.measures import Measures
+from shardq.topics.names import is_of_subscription
 
 __all__ = ["TOTAL", "Flow", "Row", "Sample", "flows_of", "joined", "peaks_of", "total_of"]
 
@@ -39,7 +40,7 @@ class Flow(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def left(self) -> int:
-        """Messages that left the queue."""
+        """Return how many messages left the queue."""
         return self.acked + self.forwarded + self.dead_lettered + self.expired + self.dropped
 
     def __add__(self, other: Self) -> Flow:
@@ -62,7 +63,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def depth(self) -> int:
-        """Messages that are ready, delayed or in flight: not the history."""
+        """Return how many messages are ready, delayed or in flight, and not in the history."""
         return self.ready + self.delayed + self.in_flight
 
     def after(self, before: Sample | None, flow: Flow) -> Sample:
@@ -77,12 +78,12 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers that change only when something happens."""
+        """Return the numbers that change only when something happens."""
         return (self.ready, self.delayed, self.in_flight, self.consumers)
 
     @property
     def quiet(self) -> Sample:
-        """The sample without a flow: the state that lasts until the next one."""
+        """Return the sample without a flow: the state that lasts until the next one."""
         return msgspec.structs.replace(self, net=0, flow=Flow(), over=0.0)
 
 
@@ -113,7 +114,7 @@ _decode = msgspec.msgpack.Decoder(Row).decode
 def flows_of(now: Measures, before: Measures) -> dict[str, Flow]:
     """Return what has been measured since a moment before, by queue.
 
-    Left out are queues without any of it, and those that shardq makes for itself, whose names begin with ``_``.
+    Left out are queues without any of it, and those that shardq makes for itself, but for subscriptions.
     """
     found: dict[str, dict[str, Any]] = {}
     for key, number in now.numbers.items():
@@ -126,7 +127,11 @@ def flows_of(now: Measures, before: Measures) -> dict[str, Flow]:
             pairs = enumerate(zip(durations.counts, earlier, strict=True))
             if added_to := {place: new - old for place, (new, old) in pairs if new > old}:
                 found.setdefault(key[1], {})[key[0]] = added_to
-    return {queue: Flow(**fields) for queue, fields in found.items() if queue[:1] not in ("", "_")}
+    return {
+        queue: Flow(**fields)
+        for queue, fields in found.items()
+        if queue[:1] not in ("", "_") or is_of_subscription(queue)
+    }
 
 
 def joined(samples: Iterable[Mapping[str, Flow]]) -> dict[str, Flow]:
@@ -139,10 +144,13 @@ def joined(samples: Iterable[Mapping[str, Flow]]) -> dict[str, Flow]:
 
 
 def total_of(samples: Iterable[Sample]) -> Sample:
-    """Return the sample of all queues together, but for those of dead letters: no consumer waits for them."""
+    """Return the sample of all queues together that listings show, but for those of dead letters.
+
+    No consumer waits for dead letters. The messages of subscriptions are copies, in queues that no listing shows.
+    """
     total = Sample(TOTAL)
     for each in samples:
-        if not each.queue.endswith(DEAD_LETTER_SUFFIX):
+        if not (each.queue.endswith(DEAD_LETTER_SUFFIX) or each.queue.startswith(INTERNAL)):
             total = Sample(
                 TOTAL,
                 total.ready + each.ready,

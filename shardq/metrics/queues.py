@@ -16,12 +16,13 @@ from shardq.base.clock import rest_after
 from shardq.base.closing import Closing
 from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.base.texts import masked
+from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.queue_internals import QueueState, count_queue
 from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.schedules import Schedule
-from shardq.topics.names import folder_of, is_of_subscription, topic_in
+from shardq.topics.names import is_of_subscription, topic_in, worked_queues
 
 __all__ = ["INTERVAL_SECONDS", "SHARE_OF_TIME", "QueueMetrics"]
 
@@ -45,7 +46,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> float:
-        """Seconds since the oldest message that is not processed was sent."""
+        """Return the seconds since the oldest message that is not processed was sent."""
         oldest = self.state.counts.oldest
         return 0.0 if oldest is None else max(0.0, (self.state.at - oldest).total_seconds())
 
@@ -108,12 +109,11 @@ class QueueMetrics(Closing):
         self.pause = interval
         """Seconds until the next sampling."""
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-queue-metrics")
 
     def start(self) -> None:
-        """Sample in the background from now on, until :meth:`close`."""
-        self._thread = threading.Thread(target=self._run, name="shardq-queue-metrics", daemon=True)
-        self._thread.start()
+        """Sample in the background from now on, until :meth:`close`. Again, while it does, it changes nothing."""
+        self._thread.run(self._run)
 
     def close(self) -> None:
         """End the sampling. Does not wait for a request that is under way."""
@@ -121,14 +121,14 @@ class QueueMetrics(Closing):
 
     @property
     def runs(self) -> bool:
-        """True while it samples."""
-        return self._thread is not None and self._thread.is_alive()
+        """Return whether it samples in the background."""
+        return not self._thread.is_over
 
     def sample(self) -> None:
         """Sample all queues once. Raises an error of the store; the samples before it stay."""
         self._answered, self._retries, up = 0.0, self._client.counters.retries, False
         try:
-            names = self._ask(self._names)
+            names = self._ask(partial(worked_queues, self._client.queues, self._prefix, logs=True))
             for name in self._samples.keys() - set(names):
                 del self._samples[name]
             for name in names:
@@ -206,12 +206,6 @@ class QueueMetrics(Closing):
             except ShardqError as error:
                 _log.warning("queues were not sampled, trying again: %s", masked(str(error)))
             self._ended.wait(self.pause)
-
-    def _names(self) -> Sequence[str]:
-        """Return the queues that are worked on, and the logs of topics."""
-        own = self._client.queues(self._prefix)
-        topics = () if self._prefix else self._client.queues(folder_of())
-        return [*own, *(name for name in topics if is_of_subscription(name) or topic_in(name) is not None)]
 
     def _lacks_file(self) -> bool:
         return any(each.name == "file" and not each.ok for each in self._client.diagnose())

@@ -23,7 +23,7 @@ from shardq.core.hooks import HookCall, Hooks, handler_call
 from shardq.core.message import Message
 from shardq.errors import InvalidMessage, PartialSend
 from shardq.otel import names
-from shardq.otel.destinations import Destination, destination_of
+from shardq.otel.names import Destination, destination_of
 
 if TYPE_CHECKING:
     from shardq.aio import Message as AsyncMessage

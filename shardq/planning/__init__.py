@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.planning.load import Wanted
+from shardq.planning.load import UnitCosts, Wanted, unit_costs
 from shardq.planning.plan import Choice, Plan, Use, plan
-from shardq.planning.unit_costs import UnitCosts, unit_costs
 
 __all__ = ["Choice", "Plan", "UnitCosts", "Use", "Wanted", "plan", "unit_costs"]

@@ -8,8 +8,16 @@ import msgspec
 
 from shardq.base.texts import shown
 from shardq.errors import InvalidSetting
-from shardq.planning.load import BUNDLE_BYTES, BUNDLE_MESSAGES, PLANNED, Load, Wanted, load
-from shardq.planning.unit_costs import UnitCosts, unit_costs
+from shardq.planning.load import (
+    BUNDLE_BYTES,
+    BUNDLE_MESSAGES,
+    PLANNED,
+    Load,
+    UnitCosts,
+    Wanted,
+    load,
+    unit_costs,
+)
 
 __all__ = ["Choice", "Plan", "Use", "plan"]
 

@@ -30,7 +30,7 @@ from shardq.errors import (
     ScheduleNotFound,
     StoreUnavailable,
 )
-from shardq.schedules.plans import FOLDER, Plans, Seen, check_id, id_of
+from shardq.schedules.occurrences import FOLDER, Plans, Seen, check_id, id_of
 from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule
 from shardq.schedules.timing import Timing, moment_of, timing_of
 from shardq.storage.writing import telling_done

@@ -24,11 +24,10 @@ from shardq.core.settings import check_number
 from shardq.errors import ShardqError
 from shardq.service.access import KeyFile
 from shardq.service.desk import Desk, Doctor, Mask, StoreReads
-from shardq.service.endpoints import ENDPOINTS, Endpoint
+from shardq.service.endpoints import ENDPOINTS, Endpoint, description
 from shardq.service.guard import HEALTH, LOOPBACK, Guard
-from shardq.service.openapi import description
+from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
-from shardq.service.reading import fields_of, read_fields
 from shardq.service.sessions import Identity, RateLimits, Sessions
 from shardq.service.views import Changed
 

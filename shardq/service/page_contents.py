@@ -141,7 +141,7 @@ class WorkerView(msgspec.Struct, frozen=True):
 
     @property
     def held(self) -> int:
-        """Messages in flight with all its consumers."""
+        """Return how many messages its consumers hold."""
         return sum(each.held for each in self.consumers)
 
 

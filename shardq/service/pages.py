@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -20,10 +20,11 @@ from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
 from shardq.service.forms import Said, back_to, form_given, report_of, said_before
 from shardq.service.page_contents import PAGES, Content, Page
+from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
-from shardq.service.reading import event_stream, fields_of, read_fields
 from shardq.service.rendering import made_templates
 from shardq.service.sessions import Identity, Sessions
+from shardq.service.sharing import Ticks
 
 __all__ = ["page_routes", "problem_page"]
 
@@ -186,7 +187,7 @@ def problem_page(service: Behind, request: Request, problem: Problem) -> Respons
 def _events(service: Behind) -> Answer:
     async def events(request: Request) -> Response:
         service.sessions.identify(request)
-        return event_stream(service.store.ticks)
+        return _event_stream(service.store.ticks)
 
     return events
 
@@ -266,3 +267,12 @@ def _here(request: Request) -> str:
     if not shown.startswith(f"{_root(request)}/"):
         shown = _root(request) + shown
     return f"{shown}?{query}" if query else shown
+
+
+def _event_stream(ticks: Ticks) -> Response:
+    """Return the stream of ticks. Raises Refused when too many listen."""
+    if ticks.full:
+        raise Refused(
+            429, "too_many_listeners", "too many pages are open: close some, or pause their updates"
+        )
+    return StreamingResponse(ticks.events(), media_type="text/event-stream")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl
 
 import msgspec
+
+from shardq.service.problems import Refused
 
 __all__ = [
     "Confirmed",
@@ -26,6 +30,8 @@ __all__ = [
     "Send",
     "Settings",
     "Shards",
+    "fields_of",
+    "read_fields",
 ]
 
 MOST_SCANNED = 10_000
@@ -197,3 +203,29 @@ class ScheduleId(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """The id of a schedule."""
 
     id: Text
+
+
+_MOST_FIELDS = 2_000
+
+
+def fields_of(encoded: bytes) -> list[tuple[str, str]]:
+    """Return the fields of a query or a form. Raises Refused."""
+    try:
+        return parse_qsl(
+            encoded.decode("ascii"),
+            keep_blank_values=True,
+            max_num_fields=_MOST_FIELDS,
+            errors="strict",
+        )
+    except ValueError as error:
+        raise Refused(400, "invalid_parameters", f"the parameters cannot be read: {error}") from error
+
+
+def read_fields(kind: type, fields: Sequence[tuple[str, str]]) -> Any:
+    """Return a struct of fields that are text. Raises Refused for one that is repeated, unknown or wrong."""
+    if len(given := dict(fields)) < len(fields):
+        raise Refused(400, "invalid_parameters", "a parameter is repeated: give each once")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(400, "invalid_parameters", str(error)) from error

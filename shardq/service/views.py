@@ -53,7 +53,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backlog(self) -> int:
-        """Messages that are not processed."""
+        """Return how many messages are not processed."""
         return self.ready + self.delayed + self.in_flight
 
 

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shardq.base.unreadable import UNREADABLE
+from shardq.base.codec import UNREADABLE
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.spark.avro_bodies import AVRO_EXAMPLE, avro_columns, avro_decoder
 from shardq.spark.ddl import columns_of

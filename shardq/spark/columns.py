@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, OutgoingMessage
-from shardq.base.unreadable import UNREADABLE
 from shardq.core.sending.prepared import (
     LAST_MOMENT,
     MAX_DELAY_SECONDS,

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from shardq.base.clock import microseconds
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.removing import due_slices
 from shardq.core.sharding.ownership import Ownership

@@ -28,7 +28,7 @@ from shardq.core.held import HeldSlice
 from shardq.errors import InvalidSetting
 from shardq.spark.bodies import CORRUPT, BodyReader, arrow_type, body_type
 from shardq.spark.options import BrowseOptions, RowOptions
-from shardq.storage.bundle_data import BundleData, decode_bundle
+from shardq.storage.bundles import BundleData, decode_bundle
 from shardq.storage.requests import StoredSlice
 
 __all__ = [

@@ -27,8 +27,7 @@ from typing import TypeVar
 import msgspec
 
 from shardq.base.outgoing_message import Headers
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard, group_shard
+from shardq.base.shard import Layout, Shard, group_shard
 from shardq.core.context.decision_log import Decision, DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import RUN, admit
@@ -37,8 +36,7 @@ from shardq.core.sending.prepared import expiry_of, size_of
 from shardq.core.sending.storing import store_sends
 from shardq.errors import ReplayConflict
 from shardq.spark.parts import Common, RunPart, commons_of
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 
 __all__ = ["Run"]
 

@@ -6,7 +6,7 @@ takes the URL and a clock and returns a :class:`~shardq.storage.store.Store`; it
 
 The option ``signals`` of any store's URL is the URL of a line for signals, which the store itself is not given.
 Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
-a :class:`~shardq.storage.signals.publisher.OpenLine`.
+a :class:`~shardq.storage.signals.OpenLine`.
 
 If a character of a password is not written as %XX, the rest of the password may be read as a host, a path, a database
 or an option. So stores take their URLs apart by :func:`read_url`, which refuses such a URL before any part of it gets
@@ -49,7 +49,7 @@ _OWN = {
         "postgresql": "shardq.storage.postgresql.url:open_postgresql",
         "sqlite": "shardq.storage.sqlite.url:open_sqlite",
     },
-    _LINES: {"redis": "shardq.storage.redis.url:open_redis", "rediss": "shardq.storage.redis.url:open_redis"},
+    _LINES: {"redis": "shardq.storage.redis:open_redis", "rediss": "shardq.storage.redis:open_redis"},
 }
 _OF_ONE_PROCESS = {"memory"}
 _ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv", "postgres", "postgresql"}

@@ -13,8 +13,7 @@ import msgspec
 from shardq.base.clock import from_datetime
 from shardq.base.outgoing_message import Bundle
 from shardq.base.shard import Shard
-from shardq.storage.bundle_data import decode_keys
-from shardq.storage.expiry import expired, in_queue_since
+from shardq.storage.bundles import decode_keys, expired, in_queue_since
 from shardq.storage.records import QueueRecord
 
 __all__ = [

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.rate import Rate
 from shardq.base.receipt import MessageId
-from shardq.base.unreadable import UNREADABLE
 from shardq.client import Client
 from shardq.client.producer import Producer
 from shardq.client.queue import Queue

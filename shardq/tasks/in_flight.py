@@ -24,7 +24,7 @@ from shardq.worker.attempt import Ending
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
 from shardq.worker.settling import AttemptSettling
-from shardq.worker.units import Unit, by_batch
+from shardq.worker.threads import Unit, by_batch
 
 __all__ = [
     "AGAIN_SECONDS",

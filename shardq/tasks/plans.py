@@ -17,8 +17,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, Headers, OutgoingMessage
-from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidMessage, MessageTooLarge
 from shardq.tasks.entries import APART, KEEP, NAME, STEP, TIMEOUT, WORKFLOW, step_id
 

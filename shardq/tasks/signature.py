@@ -1,25 +1,56 @@
-"""A call of a task, and sending calls: alone, by a schedule, or many in bundles."""
+"""A call of a task, and sending calls: alone, by a schedule, many in bundles, or in an application's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Generic, TypeVar, Unpack
 
 import msgspec
 
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.texts import kind_of, shown
-from shardq.errors import InvalidSetting, PartialSend
+from shardq.client.queue import Queue
+from shardq.errors import InvalidSetting, PartialSend, QueueNotFound, UnsupportedByStore
 from shardq.schedules.schedule import Schedule
-from shardq.tasks.binding import Binding
+from shardq.tasks.binding import Binding, settings_for
 from shardq.tasks.entries import KEEP, NAME, TIMEOUT
 from shardq.tasks.errors import ArgumentsRejected
-from shardq.tasks.joining import within
 from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.result import Result
 
-__all__ = ["Signature", "in_thread", "send_calls"]
+__all__ = ["Signature", "in_thread", "send_calls", "within"]
+
+
+def within(binding: Binding, transaction: object) -> Binding:
+    """Return what sends in a transaction of the application, by this thread; the binding itself without one.
+
+    Raises the errors of :meth:`shardq.Client.transaction`.
+    """
+    return binding if transaction is None else _JoinedBinding(binding, transaction)
+
+
+class _JoinedBinding(Binding):
+    """A binding whose sends are part of a transaction. It is made for each call, so any thread may send."""
+
+    def __init__(self, outside: Binding, transaction: object) -> None:
+        super().__init__(outside.client.transaction(connection=transaction), outside.options)
+        self._outside = outside
+
+    def queue(self, name: str, tasks: Collection[str] = ()) -> Queue:
+        """Return a queue of tasks; one that is missing is created in the transaction, or outside if it cannot be.
+
+        Limits that differ are not reported here: workers do that, and every call would.
+        """
+        with suppress(QueueNotFound):
+            return self.client.queue(name)
+        try:
+            return self.client.create_queue(name, exist_ok=True, **settings_for(self.options(name, tasks)))
+        except UnsupportedByStore:
+            self._outside.queue(name, tasks)
+            return self.client.queue(name)
+
 
 R = TypeVar("R")
 T = TypeVar("T")

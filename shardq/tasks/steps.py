@@ -8,8 +8,8 @@ from typing import Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.base.unreadable import UNREADABLE
 from shardq.client.queue_internals import placed
 from shardq.errors import MessageTooLarge
 from shardq.tasks.binding import Binding

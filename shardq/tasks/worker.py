@@ -22,8 +22,7 @@ from shardq.worker.loop import CoroutineLoop
 from shardq.worker.matched import opened
 from shardq.worker.options import MAX_THREADS, LoopKeywords, WorkerOptions, assign
 from shardq.worker.threaded import WAIT_SECONDS, ThreadedLoop
-from shardq.worker.threads import ThreadPool
-from shardq.worker.units import units_of
+from shardq.worker.threads import ThreadPool, units_of
 
 __all__ = ["TaskWorker", "TaskWorkerKeywords", "check_names", "check_options"]
 

@@ -15,7 +15,6 @@ from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
 from shardq.tasks.arguments import Arguments
 from shardq.tasks.entries import KEEP, NAME, WORKFLOW
-from shardq.tasks.joining import within
 from shardq.tasks.options import LONGEST_KEPT, TaskOptions
 from shardq.tasks.plans import (
     Bucket,
@@ -30,7 +29,7 @@ from shardq.tasks.plans import (
     write_plan,
 )
 from shardq.tasks.registry import TaskDefinition, TaskRegistry
-from shardq.tasks.signature import Signature, in_thread
+from shardq.tasks.signature import Signature, in_thread, within
 from shardq.tasks.workflow_result import NothingSent, WorkflowResult
 
 __all__ = [

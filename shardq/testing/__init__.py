@@ -10,8 +10,7 @@ from __future__ import annotations
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.bundle_factory import BundleFactory
 from shardq.testing.clock import ManualClock, ManualTimer
-from shardq.testing.fault_plan import Fault, FaultKind, FaultPlan
-from shardq.testing.faulty_store import Call, FaultyStore
+from shardq.testing.faulty_store import Call, Fault, FaultKind, FaultPlan, FaultyStore
 from shardq.testing.harness import ApplicationTransaction, RawEntry, RawQueue, RawState, StoreHarness
 
 __all__ = [

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 
 from shardq.base.clock import microseconds
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
 
 __all__ = ["BundleFactory"]

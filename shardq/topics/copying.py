@@ -12,15 +12,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.sending.appending import append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import QueueNotFound, StoreUnavailable
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import made_at, repeatable_bundle_id
+from shardq.storage.bundles import BundleData, encode_bundle, made_at, repeatable_bundle_id
 from shardq.storage.requests import Peek
 from shardq.topics.envelopes import Copies, Envelope, copies_of
 from shardq.topics.names import queue_of

@@ -19,7 +19,7 @@ from shardq.base.texts import shown
 from shardq.core.message import Message
 from shardq.core.sending.prepared import check_bodies, check_headers, size_of
 from shardq.errors import InvalidMessage, MessageTooLarge
-from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
+from shardq.storage.bundles import BundleData, decode_bundle, encode_bundle
 from shardq.topics.filters import SUBJECT, Filter, check_subject
 
 __all__ = [

@@ -17,7 +17,7 @@ from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.message import Message
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError
-from shardq.storage.bundle_data import decode_bundle
+from shardq.storage.bundles import decode_bundle
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 from shardq.topics.envelopes import MOST_BYTES, Envelope
 from shardq.topics.state import Round

@@ -7,6 +7,7 @@ A topic ``orders`` is the queue ``_shardq/topics/orders/log``: it exists while t
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 
 from shardq.base.shard import TOPICS_FOLDER
 from shardq.base.texts import plain, shown
@@ -27,6 +28,7 @@ __all__ = [
     "state_of",
     "topic_in",
     "topic_of_job",
+    "worked_queues",
 ]
 
 _LONGEST = 64
@@ -90,6 +92,20 @@ def queue_of(topic: str, subscription: str, incarnation: str) -> str:
 def is_of_subscription(queue: str) -> bool:
     """Return True for the queue of a subscription, and for that of its dead letters."""
     return _SUBSCRIPTION.fullmatch(queue) is not None
+
+
+def worked_queues(
+    listing: Callable[[str], Iterable[str]], prefix: str = "", *, logs: bool = False
+) -> list[str]:
+    """Return the queues that consumers work on, by a function that lists queues by their prefix.
+
+    Those of subscriptions are among them unless a prefix limits them; with ``logs`` those of topics, too.
+    """
+    of_topics = () if prefix else listing(folder_of())
+    return [
+        *listing(prefix),
+        *(name for name in of_topics if is_of_subscription(name) or (logs and topic_in(name) is not None)),
+    ]
 
 
 def topic_in(queue: str) -> str | None:

@@ -17,8 +17,7 @@ import msgspec
 from shardq.base.clock import microseconds
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, Bundle
 from shardq.base.receipt import Receipt
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.client.queue import Queue
 from shardq.client.queue_internals import replace_body
 from shardq.core.context.queue_context import QueueContext, QueueContexts
@@ -29,8 +28,7 @@ from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.settings import QueueSettingsArguments
 from shardq.core.settling.leases import shorten_fixed_leases
 from shardq.errors import InvalidSetting, LeaseLost, QueueNotFound, StoreUnavailable
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.topics.filters import Filter
 from shardq.topics.names import TopicNotFound, state_of
 

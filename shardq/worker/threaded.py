@@ -24,8 +24,7 @@ from shardq.worker.consuming import WorkerLoop
 from shardq.worker.gate import Caution, set_apart
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport, enable_loggers
-from shardq.worker.threads import PrefetchLimit, ThreadPool
-from shardq.worker.units import EndedUnits, U, by_batch, first_of
+from shardq.worker.threads import EndedUnits, PrefetchLimit, ThreadPool, U, by_batch, first_of
 
 __all__ = ["ThreadedLoop"]
 

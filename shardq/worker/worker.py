@@ -32,7 +32,7 @@ from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions,
 from shardq.worker.policy import ErrorFunction, error_policy
 from shardq.worker.report import enable_loggers
 from shardq.worker.threaded import ThreadedLoop
-from shardq.worker.units import Unit, units_of
+from shardq.worker.threads import Unit, units_of
 
 __all__ = ["Worker"]
 

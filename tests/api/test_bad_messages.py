@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.storage.bundle_data import decode_bundle
+from shardq.storage.bundles import decode_bundle
 
 
 class Nowhere(tzinfo):

@@ -10,9 +10,9 @@ import pytest
 import shardq
 from shardq import Client, Queue
 from shardq.base.shard import Shard
+from shardq.core import queue_lifecycle
 from shardq.core.context import queue_context
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.receiving import unused
 from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.storage.opening import open_store
@@ -148,7 +148,7 @@ def test_a_queue_that_is_used_between_the_look_and_the_deletion_stays(
     client: Client, clock: ManualClock, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep(client, clock)
-    is_empty = unused.is_empty
+    is_empty = queue_lifecycle.is_empty
 
     def used_meanwhile(context: QueueContext) -> bool:
         empty = is_empty(context)
@@ -157,7 +157,7 @@ def test_a_queue_that_is_used_between_the_look_and_the_deletion_stays(
             queue.producer().send(b"x")
         return empty
 
-    monkeypatch.setattr(unused, "is_empty", used_meanwhile)
+    monkeypatch.setattr(queue_lifecycle, "is_empty", used_meanwhile)
     assert "a/1" not in sweep(client, clock, EXPIRES + 3)
     assert queue.counts().ready == 1
 
@@ -166,7 +166,7 @@ def test_a_queue_that_was_deleted_and_created_again_meanwhile_stays(
     client: Client, clock: ManualClock, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sweep(client, clock)
-    is_empty, waits = unused.is_empty, ["for a while"]
+    is_empty, waits = queue_lifecycle.is_empty, ["for a while"]
 
     def created_again(context: QueueContext) -> bool:
         empty = is_empty(context)
@@ -177,7 +177,7 @@ def test_a_queue_that_was_deleted_and_created_again_meanwhile_stays(
             client.queue("a/1").producer().send(b"x")
         return empty
 
-    monkeypatch.setattr(unused, "is_empty", created_again)
+    monkeypatch.setattr(queue_lifecycle, "is_empty", created_again)
     sweep(client, clock, EXPIRES + 3)
     assert client.queue("a/1").counts().ready == 1
 

@@ -1012,12 +1012,25 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(
         if not check["ok"]
     }
     assert set(wrong) == {
-        ("jobs", "delivery"), ("jobs", "sends"), ("jobs", "dead letters"), ("small", "ring"), ("small", "dead letters"),
+        ("jobs", "delivery"), ("jobs", "sends"), ("jobs", "dead letters"), ("small", "dead letters"),
     }  # fmt: skip
     assert all(wrong.values())
     assert "redrive jobs" in jobs("doctor", "jobs").stdout
     jobs.ok("resume", "jobs")
     assert jobs.json("redrive", "jobs", "--limit", "5") == {"redriven": 1}
+
+
+def test_a_visibility_timeout_longer_than_a_lap_is_a_warning_whose_remedy_works(jobs) -> None:
+    jobs.ok("create", "slow", "--visibility-timeout", "1h", "--time-shards", "7")
+
+    def ring() -> dict[str, Any]:
+        told = jobs("doctor", "slow", "--json")
+        (found,) = (check for check in json.loads(told.stdout)["checks"] if check["name"] == "ring")
+        return found
+
+    assert (ring()["ok"], ring()["warning"]) == (True, True)
+    jobs.ok(*ring()["remedy"].split()[1:])
+    assert (ring()["ok"], ring()["warning"]) == (True, False)
 
 
 @pytest.mark.parametrize("ends", [True, False])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import nullcontext
 
 import pytest
 
@@ -135,6 +136,19 @@ def test_workers_take_part_unless_they_are_told_not_to(
     monkeypatch.setenv("SHARDQ_HISTORY", "off")
     jobs.ok(*work)
     assert len(started) == 1
+
+
+@pytest.mark.parametrize(("option", "samplers"), [((), 1), (("--no-history",), 0)])
+def test_the_metrics_of_queues_take_part_unless_they_are_told_not_to(
+    jobs: Shell,
+    started: list[Sampler],
+    monkeypatch: pytest.MonkeyPatch,
+    option: tuple[str, ...],
+    samplers: int,
+) -> None:
+    monkeypatch.setattr("shardq.cli.commands.metrics.stop_signals", lambda end: nullcontext(end()))
+    jobs.ok("metrics", "--port", "0", *option)
+    assert len(started) == samplers
 
 
 @pytest.mark.parametrize("command", [("serve",), ("ui", "--no-browser")])

@@ -73,7 +73,7 @@ PARTS = {
     "shardq.storage.cassandra",
     "shardq.storage.mongodb",
     "shardq.storage.redis",
-    "shardq.storage.signals.publisher",
+    "shardq.storage.signals",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("redis", reason="the extra `redis` is not installed")
 
 from shardq.storage.listening import Waiter
-from shardq.storage.redis.url import open_redis
+from shardq.storage.redis import open_redis
 from shardq.storage.wrapped_store import SignalledStore
 from shardq.testing.conformance.across_shards import CrossShardContract
 from shardq.testing.conformance.signals import SignalContract

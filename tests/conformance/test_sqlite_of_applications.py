@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shardq.storage.sqlite.shared import SharedStore
+from shardq.storage.sqlite.url import SharedStore
 from shardq.testing.conformance import StoreConformance
 from tests.conformance.test_sqlite import SqliteHarness
 

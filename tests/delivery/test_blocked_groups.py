@@ -21,7 +21,7 @@ from shardq.core.settings import OnDeadLetter
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.receipts import dead_letter_receipts
 from shardq.storage.abilities import Settle
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import made_at
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release
 from shardq.storage.store import Store

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.core.context import retry
 from shardq.core.receiving import claiming, receiving
 from shardq.core.receiving.registering import CLAIM_PATIENCE
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Bundle, Claim
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer

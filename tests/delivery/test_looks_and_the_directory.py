@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 import shardq
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard, group_shard
+from shardq.base.shard import Layout, Shard, group_shard
 from shardq.core.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import ShardReader

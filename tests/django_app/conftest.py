@@ -17,8 +17,8 @@ from django.db import connections
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django_app.settings")
 django.setup()
 
-from shardq.django.api import task_backends  # noqa: E402 - of a project that is set up
 from shardq.django.backend import ShardqBackend  # noqa: E402
+from shardq.django.calls import task_backends  # noqa: E402 - of a project that is set up
 from tests.django_app.shop import queues  # noqa: E402
 
 

@@ -20,7 +20,8 @@ from django.utils import timezone
 
 import shardq
 from shardq.base.codec import MSGPACK
-from shardq.django.api import (
+from shardq.django.backend import ShardqBackend, backend_named
+from shardq.django.calls import (
     TaskResultDoesNotExist,
     TaskResultStatus,
     task_backends,
@@ -28,7 +29,6 @@ from shardq.django.api import (
     task_finished,
     task_started,
 )
-from shardq.django.backend import ShardqBackend, backend_named
 from shardq.tasks import RetryPolicy
 from tests.django_app.conftest import backend_of
 from tests.django_app.shop import tasks

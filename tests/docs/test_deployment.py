@@ -50,6 +50,17 @@ def test_a_job_that_the_page_makes_is_made_from_one_that_exists() -> None:
     assert made <= names
 
 
+def test_each_alert_has_a_section_of_the_page_and_each_section_an_alert() -> None:
+    rules = (DEPLOY / "prometheus" / "alerts.yaml").read_text()
+    runbooks = re.findall(r"^ +runbook: docs/operations\.md#(\S+)$", rules, re.MULTILINE)
+    page = (ROOT / "docs" / "operations.md").read_text()
+    table = re.findall(r"\[.+\]\(#(\S+)\) \|$", page.partition("| Alert when |")[2], re.MULTILINE)
+    chapter = page.partition("\n## When an alert fires\n")[2].partition("\n## ")[0]
+    sections = [title.lower().replace(" ", "-") for title in re.findall("^### (.+)$", chapter, re.MULTILINE)]
+    assert len(runbooks) == rules.count("- alert: ")
+    assert {*runbooks, *table} == {*sections} - {"a-damaged-sqlite-file"}
+
+
 def test_the_image_copies_what_the_wheel_is_built_from() -> None:
     kept = {
         line.removeprefix("!").strip("/")

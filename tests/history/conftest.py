@@ -8,6 +8,7 @@ import pytest
 
 import shardq
 from shardq.history import History, Sampler, read_history
+from shardq.history.sampler import AFTER_REPORTS_SECONDS
 from shardq.metrics import Metrics
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore, ManualClock, ManualTimer
@@ -49,11 +50,14 @@ class World:
         self.timer.advance(seconds)
 
     def go_on(self, *samplers: Sampler, steps: int = 1, seconds: float = 15) -> None:
-        """Let time pass, and take steps, again and again."""
+        """Let time pass, and take steps, again and again. One that becomes the sampler begins when it asks to."""
         for _ in range(steps):
             self.pass_time(seconds)
-            for sampler in samplers:
-                sampler.step()
+            pauses = [sampler.step() for sampler in samplers]
+            for sampler, pause in zip(samplers, pauses, strict=True):
+                if pause == AFTER_REPORTS_SECONDS:
+                    self.pass_time(pause)
+                    sampler.step()
 
     def history(self, queue: str | None = "orders", *, since: float = 600, points: int = 40) -> History:
         """Read a history by a client of its own."""

@@ -43,9 +43,48 @@ def test_depth_rates_and_durations_are_read_in_steps(
 def test_all_queues_together_are_without_dead_letters(world: World, process: Process) -> None:
     for name in ("orders", "mail", "mail.dead"):
         process.client.create_queue(name, max_deliveries=None).producer().send_many([b"x"] * 5)
-    process.sampler.step()
+    world.go_on(process.sampler)
     assert world.history(None, since=60).points[-1].ready == 10
     assert world.history("mail.dead", since=60).points[-1].ready == 5
+
+
+def test_subscriptions_have_a_history_and_are_no_part_of_all_queues_together(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    topic = process.client.create_topic("news")
+    subscription = topic.subscribe("archive")
+    world.go_on(process.sampler)
+    topic.publish(b"x")
+    with subscription.consumer() as consumer:
+        consumer.receive(1, wait=10)[0].ack()
+        topic.publish(b"y")
+        world.go_on(process.sampler)
+    (name,) = (each for each in process.client.queues("_shardq/topics/news/archive/") if "dead" not in each)
+    history = world.history(name, since=60)
+    assert max(point.ready or 0 for point in history.points) <= 1
+    assert max(point.outgoing or 0.0 for point in history.points) > 0
+    assert not history.outgoing_estimated
+    together = world.history(None, since=60).points
+    assert {point.ready for point in together if point.ready is not None} == {0}
+    assert {point.outgoing for point in together if point.outgoing is not None} == {0.0}
+
+
+def test_no_row_has_reports_of_a_longer_time_than_its_own(
+    world: World, process: Process, orders: shardq.Queue
+) -> None:
+    other = world.process()
+    due = {process.sampler: 15.0, other.sampler: 15.0}  # the one that samples is called first
+    with other.client.queue("orders").producer() as producer:
+        for second in range(1, 121):
+            world.pass_time(1)
+            producer.send(b"x")
+            for sampler in due:
+                if due[sampler] <= second:
+                    due[sampler] = second + sampler.step()
+    assert (process.sampler.is_sampler, other.sampler.is_sampler) == (True, False)
+    rates = [point.incoming for point in world.history(since=150).points if point.incoming is not None]
+    assert len(rates) >= 5
+    assert max(rates) == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ def test_samples_and_reports_of_two_processes_are_read(
 
         try:
             go_on(one, reporting, two)
+            one.step()  # its first row
             assert [each.is_sampler for each in (one, reporting, two)] == [True, False, False]
             queue.producer().send_many([b"x"] * 20)
             with queue.consumer() as consumer:

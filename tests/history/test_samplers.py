@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections import Counter
 from typing import Any
@@ -93,6 +94,7 @@ def test_a_sampler_that_stood_still_while_it_counted_stores_no_row_beside_its_su
 
     def slow(*given: Any, **options: Any) -> Any:
         world.pass_time(200)
+        other.sampler.step()  # takes the seat
         other.sampler.step()
         world.pass_time(1)
         return count(*given, **options)
@@ -301,6 +303,8 @@ def test_a_sampler_in_the_background_takes_steps_until_it_is_closed(url: str) ->
         client.create_queue("orders").producer().send(b"x")
         with Sampler(client, interval=1.0) as sampler:
             sampler.start()
+            sampler.start()
+            assert [each.name for each in threading.enumerate()].count("shardq-history") == 1
             deadline = time.monotonic() + 30
             while read_history(client, "orders", since=60).is_empty and time.monotonic() < deadline:
                 time.sleep(0.1)

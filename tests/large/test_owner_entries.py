@@ -11,7 +11,7 @@ import pytest
 import shardq
 from shardq.base.shard import Shard
 from shardq.core.large import collecting, layout
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import made_at
 from shardq.storage.requests import Append, Bundle, StoredSlice
 from shardq.testing import ManualClock
 from shardq.testing.seam import store_of

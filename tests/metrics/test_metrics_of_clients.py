@@ -14,8 +14,8 @@ import shardq.aio
 import shardq.tasks
 from shardq.base.clock import SystemClock
 from shardq.metrics import Metrics
-from shardq.storage.observed_store import ObservedStore
 from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import ObservedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.worker import Worker
 from tests.metrics.conftest import Scraped

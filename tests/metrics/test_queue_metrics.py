@@ -217,6 +217,8 @@ def test_it_samples_in_the_background_until_it_is_closed(url: str) -> None:
         with QueueMetrics(client) as collector:
             value = Scraped(collector)
             collector.start()
+            collector.start()
+            assert [each.name for each in threading.enumerate()].count("shardq-queue-metrics") == 1
             while value("store_up") != 1:
                 threading.Event().wait(0.01)
             assert collector.runs

@@ -17,8 +17,8 @@ import shardq.tasks
 from shardq.base.clock import SystemClock
 from shardq.metrics import Metrics, QueueMetrics
 from shardq.metrics.monitor import Monitor, MonitorOptions, PoolState
-from shardq.storage.observed_store import ObservedStore
 from shardq.storage.opening import open_store
+from shardq.storage.wrapped_store import ObservedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.worker import Worker
 from tests.docs.pages import ROOT
@@ -252,7 +252,7 @@ def test_every_alert_has_what_to_do_and_how_bad_it_is() -> None:
     assert len({rule["alert"] for rule in ALERTS}) == len(ALERTS)
     for rule in ALERTS:
         assert rule["labels"]["severity"] in ("warning", "critical")
-        assert rule["annotations"].keys() == {"summary", "description"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook"}
 
 
 def keda(number: int, *scrapes: Scrape) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from collections.abc import Iterator
 
 import pymongo
@@ -125,13 +127,19 @@ def test_one_missing_index_is_enough(database: Database, guarded_url: str, name:
     assert findings(guarded_url)["indexes"].ok
 
 
-def test_a_missing_index_of_shardqs_own_collections_is_named(database: Database, guarded_url: str) -> None:
-    kept = database["shardq.dedupe"].index_information()["gone"]
-    database["shardq.dedupe"].drop_index("gone")
-    assert findings(guarded_url)["indexes"].value == "missing: gone of shardq.dedupe"
-    database["shardq.dedupe"].create_index(
-        kept["key"], name="gone", expireAfterSeconds=kept["expireAfterSeconds"]
-    )
+@pytest.mark.parametrize("name", ["shardq.dedupe", "shardq.consumer"])
+def test_the_remedy_of_a_missing_index_of_shardqs_own_collections_makes_it(
+    database: Database, guarded_url: str, name: str
+) -> None:
+    before = database[name].index_information()
+    database[name].drop_index("gone")
+    found = findings(guarded_url)["indexes"]
+    assert found.value == f"missing: gone of {name}"
+    made = re.fullmatch(r"in mongosh run `db\.getCollection\('(.+)'\)\.createIndex\((.+)\)`", found.remedy)
+    assert made is not None
+    key, options = json.loads(f"[{made[2]}]")
+    database[made[1]].create_index(list(key.items()), **options)
+    assert database[name].index_information() == before
     assert findings(guarded_url)["indexes"].ok
 
 

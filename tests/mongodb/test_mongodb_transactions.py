@@ -22,8 +22,7 @@ from pymongo.errors import (
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.storage.mongodb import transactions
-from shardq.storage.mongodb.group_rows import GroupRows
-from shardq.storage.mongodb.groups import Groups
+from shardq.storage.mongodb.groups import GroupRows, Groups
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append
 from tests.steps import EXPECTED, STEPS, clear, counted, persist, prepared

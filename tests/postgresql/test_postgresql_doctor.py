@@ -14,6 +14,11 @@ from shardq.storage.requests import Finding
 
 pytestmark = pytest.mark.server
 
+INDEXES = """
+    SELECT indexname, indexdef FROM pg_indexes
+    WHERE schemaname = %s AND indexname NOT LIKE '%%_pkey' AND tablename NOT LIKE 'finished!_%%' ESCAPE '!'
+"""
+
 
 def told(store: PostgresStore) -> dict[str, Finding]:
     return {each.name: each for each in store.diagnose()}
@@ -41,6 +46,57 @@ def test_a_store_without_a_schema_says_how_to_make_it(
 ) -> None:
     found = told(open_store(f"{schema_url}_unused"))["schema"]
     assert not found.ok and "shardq schema apply" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("rights", "ok", "warning", "words"),
+    [
+        ("SELECT", False, True, ("DELETE on", "INSERT on", "UPDATE on", "TRUNCATE on finished")),
+        ("SELECT, INSERT", True, True, ("DELETE on", "UPDATE on")),
+        ("SELECT, INSERT, UPDATE, DELETE, TRUNCATE", True, False, ()),
+    ],
+)
+def test_rights_that_a_user_lacks_are_named(
+    open_store: Callable[..., PostgresStore],
+    schema_url: str,
+    rights: str,
+    ok: bool,
+    warning: bool,
+    words: tuple[str, ...],
+) -> None:
+    open_store().create_schema()
+    role, address = f"few{os.urandom(4).hex()}", parse(schema_url)[0]
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {address.schema} TO {role}")
+        connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA {address.schema} TO {role}")
+        connection.execute(f"CREATE TABLE IF NOT EXISTS {address.schema}.other_application (x int)")
+        store = open_store(schema_url.replace("://shardq@", f"://{role}@"))
+        try:
+            found = told(store)["rights"]
+            store.close()
+        finally:
+            connection.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+    assert (found.ok, found.warning) == (ok, warning)
+    assert all(word in found.value for word in words)
+
+
+def test_indexes_that_are_missing_are_named(
+    open_store: Callable[..., PostgresStore], schema_url: str
+) -> None:
+    store, address = open_store(), parse(schema_url)[0]
+    store.create_schema()
+    well = told(store)["indexes"]
+    assert (well.ok, well.value) == (True, "all")
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        made = connection.execute(INDEXES, (address.schema,)).fetchall()
+        assert len(made) > 5
+        for name, statement in made:
+            connection.execute(f"DROP INDEX {address.schema}.{name}")
+            found = told(store)["indexes"]
+            assert (found.ok, found.value.endswith(f": {name}")) == (False, True)
+            connection.execute(statement)
+    assert told(store)["indexes"].ok
 
 
 def test_a_server_that_cannot_be_reached_is_told(open_store: Callable[..., PostgresStore]) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.schedules.occurrences import keep_going
-from shardq.schedules.plans import FOLDER
+from shardq.schedules.occurrences import FOLDER, keep_going
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("redis", reason="the extra `redis` is not installed")
 
 from shardq.base.shard import Shard
-from shardq.storage.redis.url import open_redis
+from shardq.storage.redis import open_redis
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore

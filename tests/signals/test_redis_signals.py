@@ -15,7 +15,7 @@ from redis import Redis
 
 from shardq.base.shard import Shard
 from shardq.storage.listening import Waiter
-from shardq.storage.redis.url import open_redis
+from shardq.storage.redis import open_redis
 from shardq.storage.requests import Append
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.wrapped_store import SignalledStore

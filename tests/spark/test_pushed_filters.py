@@ -18,8 +18,7 @@ from pyspark.sql.datasource import (
 )
 
 from shardq.base.shard import Shard
-from shardq.spark.browsing import FilteringBrowser
-from shardq.spark.filters import Pruning
+from shardq.spark.browsing import FilteringBrowser, Pruning
 from shardq.spark.options import BrowseOptions
 from shardq.spark.rows import schema_of
 

@@ -24,9 +24,9 @@ from shardq.storage.listening import Waiter
 from shardq.storage.opening import open_store
 from shardq.storage.requests import QueueRecord
 from shardq.storage.sqlite import log, tables
-from shardq.storage.sqlite.shared import SharedStore
 from shardq.storage.sqlite.store import SqliteStore
 from shardq.storage.sqlite.tables import include_name
+from shardq.storage.sqlite.url import SharedStore
 
 FORK = multiprocessing.get_context("fork")
 JOURNALS = pytest.mark.parametrize("journal", ["wal", "delete", "truncate", "persist"])

@@ -287,6 +287,22 @@ def test_a_file_that_is_damaged_is_replaced_by_a_restore(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup.db", "queue.db"]
 
 
+def test_a_file_that_seems_to_be_of_another_application_is_kept_until_it_is_moved_away(
+    tmp_path: Path,
+) -> None:
+    live, backup = made(tmp_path / "queue.db", b"live"), made(tmp_path / "backup.db", b"saved")
+    with live.open("r+b") as file:  # one byte of the application's id
+        file.seek(68)
+        file.write(b"\xff")
+    before = live.read_bytes()
+    with pytest.raises(SchemaMismatch, match=r"queue\.db .* damaged: move it away first"):
+        store(live).restore(str(backup))
+    assert live.read_bytes() == before
+    live.rename(tmp_path / "damaged.db")
+    store(live).restore(str(backup))
+    assert bodies(live) == [b"saved"]
+
+
 def overwrite_a_page(path: Path) -> None:
     """Damage what no read of a queue's name finds."""
     with path.open("r+b") as file:
@@ -358,6 +374,38 @@ def test_a_copy_has_the_rights_of_the_file_that_it_stands_for(tmp_path: Path) ->
     live.unlink()
     store(live).restore(str(backup))
     assert stat.S_IMODE(live.stat().st_mode) == 0o600
+
+
+def test_a_restore_changes_nothing_beside_the_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the backup may be on a disk that is mounted for reading only, or belong to another user."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    live, backup = made(tmp_path / "queue.db", b"live"), made(folder / "backup.db", b"saved")
+    before, seen = folder.stat().st_mtime_ns, []
+    between_steps(monkeypatch, lambda _left: seen.append(sorted(folder.iterdir())))
+    store(live).restore(str(backup))
+    assert bodies(live) == [b"saved"]
+    assert seen
+    assert all(each == [backup] for each in seen)
+    assert folder.stat().st_mtime_ns == before
+
+
+def test_a_backup_that_comes_into_use_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, backup = made(tmp_path / "queue.db", b"live"), made(tmp_path / "backup.db", b"saved")
+
+    def change(_left: int) -> None:
+        with shardq.connect(url(backup)) as client:
+            client.queue("orders").producer().send(b"more")
+
+    between_steps(monkeypatch, change)
+    with pytest.raises(StoreUnavailable, match=r"backup\.db came into use"):
+        store(live).restore(str(backup))
+    assert bodies(live) == [b"live"]
+    monkeypatch.undo()
+    store(live).restore(str(backup))
+    assert bodies(live) == [b"more", b"saved"]
 
 
 def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:

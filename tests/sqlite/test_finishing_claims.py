@@ -12,7 +12,7 @@ import pytest
 
 from shardq import errors
 from shardq.base.shard import Shard
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Finish, Sweep
 from shardq.storage.sqlite.claims import Answers
 from shardq.storage.sqlite.connections import Connection

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from shardq.base.shard import Shard
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import (
     Acknowledge,
     Append,

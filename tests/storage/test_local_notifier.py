@@ -119,7 +119,7 @@ def test_a_thread_that_cannot_begin_makes_way_for_another_one(monkeypatch: pytes
 SENDS_IN_HANDLERS = """
 import signal, sys, time
 from shardq.storage.listening import LocalNotifier
-from shardq.storage.signals.publisher import Publisher
+from shardq.storage.signals import Publisher
 
 class Line:
     name, may_block = "line", False

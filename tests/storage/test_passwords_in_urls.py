@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -37,7 +37,7 @@ PLACES = [
     "sqlite:///queue.db?signals={}://user:{}@127.0.0.1:1/0",
     "sqlite:///queue.db?synchronous=full&signals={}://user:{}@127.0.0.1:1/0?nothing=1",
 ]
-passwords = st.text(MARKS + ODD, min_size=5, max_size=16)
+passwords = st.lists(st.sampled_from([*MARKS, *ODD, "%FF", "%00"]), min_size=5, max_size=16).map("".join)
 
 
 def pieces(password: str) -> Iterator[str]:
@@ -64,7 +64,7 @@ def assert_hidden(password: str, *told: str) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _drivers() -> None:
-    for driver in ("pymongo", "cassandra", "redis"):
+    for driver in ("pymongo", "cassandra", "psycopg", "redis"):
         pytest.importorskip(driver)
 
 
@@ -85,6 +85,9 @@ def refusal(url: str) -> ShardqError | None:
 @example("sqlite", PLACES[0], "QZJVKW", False)
 @example("memory", PLACES[0], "QZJVKW", False)
 @example("postgresql", PLACES[0], "QZ\u2100JVKW", False)
+@example("postgresql", PLACES[0], "QZ%FFJVKW", False)
+@example("mongodb", PLACES[0], "QZ%FFJVKW", False)
+@example("cassandra", PLACES[0], "QZ%FFJVKW", False)
 def test_a_url_that_is_refused_tells_no_piece_of_its_password(
     scheme: str, place: str, password: str, quoted: bool
 ) -> None:
@@ -125,6 +128,7 @@ def test_a_command_that_asks_before_it_changes_a_store_names_it_without_its_pass
     assert_hidden(password, shell.output)
 
 
+@pytest.mark.parametrize("written", [lambda password: quote(password, ""), str], ids=["quoted", "as it is"])
 @pytest.mark.parametrize(
     "password", ["QZJVKW", "QZ/JVKW", "QZ@JVKW:W", "QZ%JVKW&W=Z", "QZ?JVKW#Z[W]", "QZ JVKW\u00e9"]
 )
@@ -135,15 +139,23 @@ def test_a_command_that_asks_before_it_changes_a_store_names_it_without_its_pass
         "mongodb://127.0.0.1:1/orders?tls=true&tlsCertificateKeyFilePassword={}&serverSelectionTimeoutMS=20",
         "mongodb://user:user@127.0.0.1:1/orders?authMechanism=MONGODB-OIDC&authMechanismProperties=ENVIRONMENT:{}",
         "mongodb+srv://user:{}@no-such-host.example.invalid/orders?connectTimeoutMS=300",
+        "mongodb://user:{}@127.0.0.1:1,127.0.0.1:2/orders?replicaSet=rs&serverSelectionTimeoutMS=20",
         "cassandra://user:{}@127.0.0.1:1/orders?timeout=0.2",
+        "postgresql://user:{}@127.0.0.1:1/orders",
+        "postgresql://user:{}@127.0.0.1:1,127.0.0.1:2/orders",
+        "postgresql://user@127.0.0.1:1/orders?sslpassword={}",
         "sqlite:////proc/nothing/queue.db?signals=redis://user:{}@127.0.0.1:1",
     ],
 )
 def test_a_store_that_is_unreachable_tells_no_piece_of_its_password(
-    url: str, password: str, caplog: pytest.LogCaptureFixture
+    url: str, password: str, written: Callable[[str], str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(0)
-    with shardq.connect(url.format(quote(password, "")), retry_seconds=0.0) as client:
+    given = url.format(written(password))
+    if (refused := refusal(given)) is not None:
+        assert_hidden(password, *texts(refused), caplog.text)
+        return
+    with shardq.connect(given, retry_seconds=0.0) as client:
         findings = client.diagnose()
         with pytest.raises((StoreUnavailable, InvalidSetting)) as raised:
             client.create_queue("orders")

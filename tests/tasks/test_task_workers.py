@@ -30,7 +30,7 @@ from shardq.tasks.registry import tasks_named
 from shardq.testing import ManualClock
 from shardq.testing.seam import expire_caches
 from shardq.worker import PoolReport
-from shardq.worker.units import EndedUnits, Unit
+from shardq.worker.threads import EndedUnits, Unit
 from tests.dying_store import Died
 from tests.tasks.dying import Dying
 

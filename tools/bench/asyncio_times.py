@@ -1,9 +1,12 @@
 """Measure the asyncio client beside plain `asyncio.to_thread` around the sync client.
 
-    python -m tools.bench.asyncio_times URL [--seconds 2] [--coroutines 1,100,1000]
+    python -m tools.bench.asyncio_times URL [--seconds 2] [--coroutines 1,100,1000] [--rounds 7]
 
 Each coroutine sends one message, receives one and acks it, again and again. It prints the rate, the median latency of a
 send and the 99th percentile of the loop's delay.
+
+At a fixed rate of sends the clients take turns with a loop that only sleeps, as one percentile of a second or two says
+little: each line is the median of the rounds, and the range of the loop's delay.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import shardq
 
@@ -24,17 +28,28 @@ Step = Callable[[], Awaitable[object]]
 TICK_SECONDS = 0.005
 
 
-async def repeated(steps: list[Step], seconds: float, pause: float = 0.0) -> str:
+class Figures(NamedTuple):
+    """Sends per second; the median latency, and the 99th percentile of the loop's delay, in milliseconds."""
+
+    rate: float
+    latency: float
+    delay: float
+
+    def __str__(self) -> str:
+        return f"{self.rate:8,.0f}/s  p50 {self.latency:8.2f} ms  loop p99 {self.delay:6.2f} ms"
+
+
+async def repeated(steps: list[Step], seconds: float, pause: float = 0.0) -> Figures:
     """Run each step again and again in a coroutine of its own, and describe what was measured.
 
     With a ``pause`` each step begins so many seconds after the one before it, if that has ended then.
     """
     latencies: list[float] = []
     delays: list[float] = []
-    end = time.perf_counter() + seconds
+    end = time.perf_counter() + max(seconds, 2 * pause)
 
     async def watch() -> None:
-        while True:
+        while time.perf_counter() < end:  # longer, a paced loop would be idle
             began = time.perf_counter()
             await asyncio.sleep(TICK_SECONDS)
             delays.append(time.perf_counter() - began - TICK_SECONDS)
@@ -46,16 +61,17 @@ async def repeated(steps: list[Step], seconds: float, pause: float = 0.0) -> str
             took = time.perf_counter() - began
             latencies.append(took)
             if pause:
-                await asyncio.sleep(max(0.0, pause - took))
+                await asyncio.sleep(max(0.0, min(pause - took, end - began - took)))
 
     watching = asyncio.ensure_future(watch())
     began = time.perf_counter()
     await asyncio.gather(*map(repeat, steps))
     took = time.perf_counter() - began
-    watching.cancel()
-    return (
-        f"{len(latencies) / took:8,.0f}/s  p50 {statistics.median(latencies) * 1e3:8.2f} ms  "
-        f"loop p99 {statistics.quantiles(delays, n=100)[98] * 1e3:6.2f} ms"
+    await watching
+    return Figures(
+        len(latencies) / took,
+        statistics.median(latencies) * 1e3,
+        statistics.quantiles(delays, n=100)[98] * 1e3,
     )
 
 
@@ -89,13 +105,13 @@ def threads(url: str, count: int, seconds: float) -> str:
     return f"{len(latencies) / took:8,.0f}/s  p50 {statistics.median(latencies) * 1e3:8.2f} ms"
 
 
-async def plain_sends(url: str, count: int, seconds: float, pause: float = 0.0) -> str:
+async def plain_sends(url: str, count: int, seconds: float, pause: float = 0.0) -> Figures:
     """Send with the sync client in the threads of asyncio."""
     with queue_of(url) as queue, queue.producer() as producer:
         return await repeated([lambda: asyncio.to_thread(producer.send, b"x" * 100)] * count, seconds, pause)
 
 
-async def plain_acks(url: str, count: int, seconds: float) -> str:
+async def plain_acks(url: str, count: int, seconds: float) -> Figures:
     """Receive and ack single messages with the sync client in the threads of asyncio."""
     with queue_of(url) as queue, queue.producer() as producer, queue.consumer() as consumer:
         producer.send_many([b"x" * 100] * 50_000)
@@ -112,7 +128,12 @@ async def plain_acks(url: str, count: int, seconds: float) -> str:
         return await repeated([step] * count, seconds)
 
 
-async def sends(url: str, count: int, seconds: float, pause: float = 0.0) -> str:
+async def sleeps(_: str, count: int, seconds: float, pause: float = 0.0) -> Figures:
+    """Sleep for a millisecond, without a client."""
+    return await repeated([lambda: asyncio.sleep(0.001)] * count, seconds, pause)
+
+
+async def sends(url: str, count: int, seconds: float, pause: float = 0.0) -> Figures:
     """Send with the asyncio client."""
     import shardq.aio  # noqa: PLC0415
 
@@ -122,7 +143,7 @@ async def sends(url: str, count: int, seconds: float, pause: float = 0.0) -> str
             return await repeated([lambda: producer.send(b"x" * 100)] * count, seconds, pause)
 
 
-async def acks(url: str, count: int, seconds: float) -> str:
+async def acks(url: str, count: int, seconds: float) -> Figures:
     """Receive and ack single messages with the asyncio client."""
     import shardq.aio  # noqa: PLC0415
 
@@ -162,11 +183,22 @@ LOAD = 500  # sends per second that both keep up with
 MEASURES = {
     "to_thread send": plain_sends,
     "aio send": sends,
-    f"to_thread send, {LOAD}/s": lambda url, count, seconds: plain_sends(url, count, seconds, count / LOAD),
-    f"aio send, {LOAD}/s": lambda url, count, seconds: sends(url, count, seconds, count / LOAD),
     "to_thread receive, ack": plain_acks,
     "aio receive, ack": acks,
 }
+PACED = {"sleep": sleeps, "to_thread send": plain_sends, "aio send": sends}
+
+
+def paced(url: str, count: int, seconds: float, rounds: int) -> Iterator[str]:
+    """Make ``LOAD`` calls per second with each client in turn, and describe the rounds of each."""
+    found: dict[str, list[Figures]] = {name: [] for name in PACED}
+    for _ in range(rounds):
+        for name, measure in PACED.items():
+            found[name].append(asyncio.run(measure(url, count, seconds, count / LOAD)))
+    for name, figures in found.items():
+        median = Figures(*map(statistics.median, zip(*figures, strict=True)))
+        delays = [each.delay for each in figures]
+        yield f"{f'{name}, {LOAD}/s':24} {count:5}  {median} ({min(delays):.2f} to {max(delays):.2f})"
 
 
 def main() -> None:
@@ -174,6 +206,7 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--coroutines", default="1,100,1000")
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--plain", action="store_true", help="without the asyncio client")
     options = parser.parse_args()
     for count in (1, 16):
@@ -185,6 +218,9 @@ def main() -> None:
             result = asyncio.run(measure(options.url, count, options.seconds))
             print(f"{name:24} {count:5}  {result}", flush=True)
     if not options.plain:
+        for count in map(int, options.coroutines.split(",")):
+            for line in paced(options.url, count, options.seconds, options.rounds):
+                print(line, flush=True)
         print(f"{'handlers of 100 ms':24} {100:5}  {asyncio.run(handlers(options.url, 100, 5.0))}")
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.placement import Placement
 

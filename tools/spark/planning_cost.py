@@ -33,8 +33,7 @@ from shardq.spark import connection, planning
 from shardq.spark.claim_stream import ClaimPartition, ClaimStream, claims_for
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.rows import schema_of
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append, Bundle
 from shardq.storage.store import Store

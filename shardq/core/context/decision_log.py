@@ -3,6 +3,9 @@
 A piece of work is carried out by several attempts when it is retried, repeated after a restart, or run twice at the
 same time. The first attempt that writes its entry decides; the others find it and do the same. The entries are
 stored as dedupe keys of the queue: a store promises that of all reservations of a key, one stands.
+
+The reasons of blocked groups are stored so. Where a queue asks for it, a message that is given up stays where it is,
+and its group waits. No consumer holds it then: it is lost to the claim of its last delivery.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shardq.base.shard import Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.storage.requests import DedupeEntry
 
-__all__ = ["Decision", "DecisionLog"]
+__all__ = ["Decision", "DecisionLog", "enter_reason", "may_block", "why_blocked"]
 
 _NOTHING = ""
 _READER_PAUSE = 0.01  # seconds
@@ -70,3 +74,24 @@ class DecisionLog:
         wanted = [DedupeEntry(self._prefix + key, value) for key in keys]
         standing = context.retry(context.store.reserve_keys, context.name, wanted, window)
         return [Decision(entry.message_id, entry.confirmed) for entry in standing]
+
+
+_REMEMBERED = 365 * 86_400_000_000
+_LONGEST = 500
+_PREFIX = "shardq-blocked:"
+
+
+def may_block(context: QueueContext, shard: Shard) -> bool:
+    """Return whether given-up messages of a shard are to stay where they are, and hold up their group."""
+    return shard.is_grouped and context.settings.on_dead_letter == "block"
+
+
+def enter_reason(context: QueueContext, identities: Sequence[str], reason: str) -> None:
+    """Note why messages are given up that will block their groups."""
+    DecisionLog(context, _PREFIX).enter(identities, reason[:_LONGEST] or "no reason was given", _REMEMBERED)
+
+
+def why_blocked(context: QueueContext, identity: str) -> str:
+    """Return why a blocked message was given up, which is known for a year."""
+    (entry,) = DecisionLog(context, _PREFIX).read([identity])
+    return "the reason is not kept any more" if entry is None else entry.value

@@ -13,8 +13,8 @@ import time
 
 import msgspec
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.texts import plain, shown
-from shardq.base.unreadable import UNREADABLE
 from shardq.errors import InvalidSetting
 
 __all__ = ["REGISTRATION_LIFETIME", "ConsumerIdentity", "holder_id", "moment_in"]

@@ -22,7 +22,7 @@ from shardq.core.hooks import Hooks, Observer
 from shardq.core.settings import QueueSettings, check_number, check_store
 from shardq.core.sharding.placement import LaneTurns, Placement
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch
-from shardq.storage.bundle_id import BundleIds
+from shardq.storage.bundles import BundleIds
 from shardq.storage.per_process import OwnLock, PerProcess
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store

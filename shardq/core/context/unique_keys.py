@@ -24,7 +24,7 @@ from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import made_at
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import EntryState, StoredSlice, expired
 

@@ -28,7 +28,7 @@ from shardq.core.large.layout import (
 from shardq.core.sending.appending import BODY, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import BodyNotFound, InvalidMessage, OutcomeUnknown, StoreUnavailable
-from shardq.storage.bundle_data import decode_bundle
+from shardq.storage.bundles import decode_bundle
 
 __all__ = ["StoredBody", "carry_body", "keep_body", "open_body", "store_body"]
 

@@ -15,8 +15,7 @@ from shardq.base.shard import INTERNAL, Shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.settings import QueueSettings
 from shardq.errors import QueueNotFound
-from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import BundleData, decode_bundle, encode_bundle, made_at
 from shardq.storage.requests import Bundle, QueueRecord, StoredSlice
 
 __all__ = [

@@ -37,8 +37,7 @@ from shardq.core.settings import QueueSettings
 from shardq.core.settling.leases import JUMP, shorten_leases
 from shardq.core.settling.operations import EXTEND, GIVE_BACK, HOLD
 from shardq.core.settling.settle import SettleRun
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import repeatable_bundle_id
+from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done

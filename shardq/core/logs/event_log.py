@@ -18,8 +18,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.logs.log_queues import EVENTS, Line, logs_of, read, write
 from shardq.core.settling.dead_letters import origin
 from shardq.errors import InvalidReceipt, QueueNotFound
-from shardq.storage.bundle_data import decode_bundle
-from shardq.storage.bundle_id import BUNDLE_ID_BYTES
+from shardq.storage.bundles import BUNDLE_ID_BYTES, decode_bundle
 
 __all__ = ["SETTLES", "Event", "EventKind", "tell_purged", "trace", "write_entries"]
 

@@ -26,8 +26,7 @@ from shardq.core.sending.appending import LOG, append
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
 from shardq.core.settings import QueueSettings
 from shardq.errors import QueueNotFound
-from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import BundleData, decode_bundle, encode_bundle, made_at
 from shardq.storage.requests import Peek, QueueRecord
 from shardq.storage.store import Store
 

@@ -8,8 +8,7 @@ import time
 from collections.abc import Sequence
 
 from shardq.base.clock import microseconds
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import COUNT, HeldSlice, claimed_once, first_of

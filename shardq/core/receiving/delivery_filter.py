@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.clock import microseconds
-from shardq.base.codec import BYTES
-from shardq.base.unreadable import UNREADABLE
+from shardq.base.codec import BYTES, UNREADABLE
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import UniqueKeys
 from shardq.core.held import HeldSlice, SettleState
@@ -29,11 +28,10 @@ from shardq.core.settling.operations import DROP, GIVE_BACK, SUPERSEDE, SettleOp
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.core.settling.stepwise import entries_of
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
-from shardq.storage.bundle_data import BundleKeys, read_keys
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import BundleKeys, made_at, read_keys
 from shardq.storage.requests import Bundle, DedupeEntry, expired
 
-__all__ = ["DeliveryFilter", "expires_before", "is_expired"]
+__all__ = ["DeliveryFilter", "count_received", "expires_before", "is_expired"]
 
 _log = logging.getLogger(__name__)
 
@@ -211,3 +209,30 @@ def _is_wanted(piece: HeldSlice, wanted: Callable[[HeldSlice], bool]) -> bool:
             error,
         )
         return False
+
+
+def count_received(context: QueueContext, held: Sequence[HeldSlice]) -> None:
+    """Count messages that were received from a queue, or that a read found none."""
+    if not held:
+        context.counters.add(empty_reads=1)
+        return
+    received = redelivered = acked = 0
+    for piece in held:
+        received += piece.count
+        if piece.deliveries > 1:
+            redelivered += piece.count
+        if piece.finished:
+            acked += piece.count
+    context.counters.add(received=received, redelivered=redelivered, acked=acked)
+    if context.observer is None:
+        return
+    try:
+        now = context.store.now()
+    except StoreUnavailable:  # its clock is in doubt
+        return
+    waits = [
+        (now - max(each.bundle.due, each.bundle.enqueued_at), each.count)
+        for each in held
+        if each.deliveries <= 1
+    ]
+    context.observer.received(context.name, waits)

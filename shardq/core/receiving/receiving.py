@@ -12,15 +12,14 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, cast
 
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.core.context.catalogue import CATALOGUE
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, patiently
 from shardq.core.held import HeldSlice, count_of
 from shardq.core.receiving.claiming import QueueClaims
-from shardq.core.receiving.counting import count_received
+from shardq.core.receiving.delivery_filter import count_received
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping

@@ -17,8 +17,8 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.unique_keys import sweep_keys
 from shardq.core.large.collecting import collect_bodies
 from shardq.core.logs.log_queues import drop_old_logs
+from shardq.core.queue_lifecycle import sweep_beside
 from shardq.core.receiving.removing import expire, sweep_steps
-from shardq.core.receiving.unused import sweep_beside
 from shardq.errors import QueueNotFound, ShardqError
 
 __all__ = ["Upkeep", "sweep"]

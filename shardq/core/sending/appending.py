@@ -37,8 +37,7 @@ from shardq.errors import (
     RepeatTooLate,
     StoreUnavailable,
 )
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import BundleData, encode_bundle, made_at
 from shardq.storage.requests import Append, Bundle
 
 __all__ = [

@@ -25,7 +25,7 @@ from shardq.base.shard import group_shard
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.errors import InvalidMessage
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import made_at
 from shardq.storage.requests import Bundle, DedupeEntry
 
 __all__ = ["ONCE", "StoredPlace", "confirm", "place_of", "reserve"]

@@ -26,7 +26,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.prepared import Send, expiry_of, size_of
 from shardq.core.sharding.placement import LaneTurns
 from shardq.errors import InvalidMessage, UnsupportedByStore
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
 
 __all__ = [

@@ -13,8 +13,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.bodies import carry_body
 from shardq.core.sending.appending import REPLAY, admit, append
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
-from shardq.storage.bundle_data import BundleData, decode_bundle, encode_bundle
-from shardq.storage.bundle_id import derive_bundle_id
+from shardq.storage.bundles import BundleData, decode_bundle, derive_bundle_id, encode_bundle
 from shardq.storage.requests import StoredSlice
 from shardq.storage.writing import telling_done
 

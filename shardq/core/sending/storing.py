@@ -27,7 +27,7 @@ from shardq.core.sending.planned_bundles import (
 from shardq.core.sending.prepared import Send, prepare_options
 from shardq.core.sending.unique_sends import UniqueSend
 from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import made_at
 
 __all__ = ["Written", "joined_sends", "plan_sends", "send_alone", "send_once", "store_sends", "tell_stored"]
 

@@ -20,7 +20,7 @@ from shardq.core.sending.appending import SEND, AppendPolicy, append, check_age
 from shardq.core.sending.planned_bundles import PlannedBundle, grouped_by_shard
 from shardq.errors import Closed, OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable, UniqueKeyTaken
 from shardq.storage.abilities import TransactionEnded
-from shardq.storage.bundle_id import made_at
+from shardq.storage.bundles import made_at
 from shardq.storage.requests import EntryState
 
 __all__ = ["UniqueSend"]

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from shardq.base.codec import UNREADABLE
 from shardq.base.outgoing_message import Headers, group_of, lane_of, stored_group
 from shardq.base.shard import DEAD_LETTER_SUFFIX, MAX_NAME_LENGTH
 from shardq.base.texts import kind_of, shown
-from shardq.base.unreadable import UNREADABLE
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry
 from shardq.core.held import Selection

@@ -17,7 +17,7 @@ from shardq.base.clock import microseconds
 from shardq.base.codec import BYTES, Codec
 from shardq.base.large_body import no_large_body, not_in_memory
 from shardq.base.shard import Shard
-from shardq.core.context.blocked import enter_reason, may_block
+from shardq.core.context.decision_log import enter_reason, may_block
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.core.held import HeldSlice, Selection, SettleState

@@ -34,8 +34,7 @@ from shardq.core.settling.operations import DEAD_LETTER, FORWARD, REDRIVE, REPLA
 from shardq.core.settling.settle import settle, spans_of
 from shardq.core.settling.stepwise import Moved, in_steps, move_step_by_step
 from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, UnsupportedByStore
-from shardq.storage.bundle_data import BundleData
-from shardq.storage.bundle_id import derive_bundle_id, repeatable_bundle_id
+from shardq.storage.bundles import BundleData, derive_bundle_id, repeatable_bundle_id
 from shardq.storage.requests import Fenced
 
 __all__ = ["BackToSource", "Changes", "DeadLetters", "Move", "ToQueue", "Unblock", "WithBody", "unmarked"]

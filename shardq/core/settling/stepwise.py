@@ -33,8 +33,7 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import KEEP, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
-from shardq.storage.bundle_data import BundleData, BundleKeys
-from shardq.storage.bundle_id import bundle_ids_until, made_at
+from shardq.storage.bundles import BundleData, BundleKeys, bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
 from shardq.storage.writing import telling_done
 

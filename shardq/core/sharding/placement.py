@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 import threading
 
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.storage.per_process import PerProcess, forks
 
 __all__ = ["MOST_GROUPS", "LaneTurns", "Placement"]

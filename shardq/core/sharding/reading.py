@@ -26,8 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard, group_shards
+from shardq.base.shard import Layout, Shard, group_shards
 from shardq.core.sharding.known_shard import KnownShard, is_over
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.surveying import Probes, Probing, survey

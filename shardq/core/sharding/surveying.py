@@ -10,8 +10,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from shardq.base.ring import Layout
-from shardq.base.shard import Shard
+from shardq.base.shard import Layout, Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, ShardqError, StoreUnavailable
 from shardq.storage.requests import Probe
 from shardq.storage.store import Store

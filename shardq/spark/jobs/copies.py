@@ -32,8 +32,7 @@ from shardq.core.sending.planned_bundles import (
 )
 from shardq.core.sending.replays import carried, messages_of
 from shardq.errors import InvalidSetting, ReplayConflict
-from shardq.storage.bundle_data import BundleData, encode_bundle
-from shardq.storage.bundle_id import derive_bundle_id
+from shardq.storage.bundles import BundleData, derive_bundle_id, encode_bundle
 from shardq.storage.requests import EntryState, Peek, StoredSlice
 
 __all__ = ["Copied", "begin_copy", "copy_shard", "hash_of_shard", "resume_copy"]

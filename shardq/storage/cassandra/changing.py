@@ -9,7 +9,7 @@ from typing import Any
 from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.storage import writing
-from shardq.storage.bundle_data import decode_keys
+from shardq.storage.bundles import decode_keys
 from shardq.storage.cassandra import read_cursors
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import BUNDLE as BUNDLE_KIND

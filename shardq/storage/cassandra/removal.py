@@ -1,4 +1,7 @@
-"""Removing messages in any state: one, a shard's, a queue's; and expired history."""
+"""Removing messages in any state: one, a shard's, a queue's; and expired history.
+
+A sweep finishes drops, and puts hints right.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from shardq.base.shard import Shard
 from shardq.storage.cassandra import consumers, dedupe, directory, finishing, queues, read_cursors
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.lease_rows import LeaseRow
+from shardq.storage.cassandra.probe_reads import ask_history
 from shardq.storage.cassandra.queues import name_of
 from shardq.storage.cassandra.read_cursors import with_history_watermark
 from shardq.storage.cassandra.rows import (
@@ -30,10 +34,10 @@ from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import cut_out
 from shardq.storage.read_cursors import PRIORITIES
-from shardq.storage.requests import QueueRecord
+from shardq.storage.requests import QueueRecord, Sweep
 from shardq.storage.writing import after_a_write
 
-__all__ = ["around", "drop", "erase", "expire", "finish_drop", "purge", "remove", "take_pending"]
+__all__ = ["around", "drop", "erase", "expire", "finish_drop", "purge", "remove", "sweep", "take_pending"]
 
 _UNDER_WAY = 60_000_000  # far above the time that a conditional batch may be on its way
 _ERASE = "DELETE FROM entry USING TIMESTAMP ? WHERE shard = ?"
@@ -281,3 +285,37 @@ class _Purge:
 
     def _is_old(self, each: Slice) -> bool:
         return id_time(each.bundle_id) <= self._until
+
+
+_LIMIT = 200
+_AT_ONCE = 50
+
+
+def sweep(
+    session: Session, request: Sweep, now: Callable[[], int], look: Callable[[Sequence[Shard]], object]
+) -> int:
+    """Give up history, up to 200 slices of each shard, and finish drops; returns how much.
+
+    It reads every shard that may hold anything, listed or not. Keys and consumers expire automatically. Drops that
+    stopped half way are finished, of any queue, as its name may never be used again.
+    """
+    incarnation, given_up = queues.current(session, request.queue), 0
+    shards = (
+        () if incarnation is None else directory.ever_listed(session, name_of(request.queue, incarnation))
+    )
+    for first in range(0, len(shards), _AT_ONCE):
+        chunk = shards[first : first + _AT_ONCE]
+        look(chunk)
+        old = {shard for shard, _ in ask_history(session, list(map(str, chunk)), request.history_before)()}
+        expired = (shard for shard in chunk if str(shard) in old)
+        given_up += sum(expire(session, shard, request.history_before, _LIMIT) for shard in expired)
+    return given_up + _finish_drops(session, now)
+
+
+def _finish_drops(session: Session, now: Callable[[], int]) -> int:
+    """Finish the drops of queues that stopped half way, or are under way; returns how many."""
+    states = queues.states(session)
+    dropped = [(queue, incarnation) for queue, (incarnation, is_condemned) in states.items() if is_condemned]
+    for queue, incarnation in dropped:
+        finish_drop(session, queue, incarnation, now)
+    return len(dropped)

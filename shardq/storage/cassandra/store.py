@@ -18,7 +18,6 @@ from shardq.storage.cassandra import (
     queues,
     removal,
     schema,
-    sweeping,
 )
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.dedupe import KeyMethods
@@ -259,7 +258,7 @@ class CassandraStore(KeyMethods):
 
     def sweep(self, request: Sweep) -> int:
         """Give up history, up to 200 slices of each shard, and finish drops that stopped half way, of any queue."""
-        return sweeping.sweep(self.session, request, self.now, partial(self._probe, deep=True))
+        return removal.sweep(self.session, request, self.now, partial(self._probe, deep=True))
 
     # -- consumers -----------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.read_cursors import ReadCursors
 from shardq.storage.mongodb.session import Address, Session, clock_leads
 from shardq.storage.mongodb.signals import CappedCollection
-from shardq.storage.signals.signals import Signals
+from shardq.storage.signals import Signals
 
 __all__ = ["Client"]
 

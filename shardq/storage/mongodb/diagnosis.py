@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
+import msgspec
 from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, ShardqError
@@ -94,8 +95,24 @@ def _indexes(session: Session) -> Finding:
         "indexes",
         ok=not named,
         value=f"missing: {'; '.join(named[:_NAMED])}{more}" if named else "all",
-        remedy="`shardq sweep --all` makes those of shards; `shardq schema print --store mongodb` shows the others",
+        remedy="; ".join(_making(lacking)),
     )
+
+
+def _making(lacking: dict[str, set[str]]) -> Iterator[str]:
+    """Return how missing indexes are made: a sweep makes those of shards."""
+    own = {each.name: each.indexes for each in schema.own_collections()}
+    if lacking.keys() - own.keys():
+        yield "run `shardq sweep --all`"
+    for name in sorted(lacking.keys() & own.keys()):
+        for each in own[name]:
+            if each["name"] in lacking[name]:
+                options = {option: value for option, value in each.items() if option != "key"}
+                yield f"in mongosh run `db.getCollection('{name}').createIndex({_json(each['key'])}, {_json(options)})`"
+
+
+def _json(document: Document) -> str:
+    return msgspec.json.encode(document).decode()
 
 
 def _indexed(session: Session) -> Iterator[tuple[str, set[str]]]:

@@ -24,8 +24,7 @@ from shardq.storage.mongodb.changing import attempts
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.directory import Open
 from shardq.storage.mongodb.documents import Document, inserted
-from shardq.storage.mongodb.group_rows import GroupRows
-from shardq.storage.mongodb.groups import Groups
+from shardq.storage.mongodb.groups import GroupRows, Groups
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_held, settle
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows

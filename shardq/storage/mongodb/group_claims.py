@@ -15,8 +15,7 @@ from pymongo.client_session import ClientSession
 from shardq.storage.mongodb.changing import Change
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import CHOSEN, FINISHED_AT, PLACE, STAMP, STATE, Row, Slice
-from shardq.storage.mongodb.group_rows import GroupRows
-from shardq.storage.mongodb.groups import Groups, document_of, in_transaction
+from shardq.storage.mongodb.groups import GroupRows, Groups, document_of, in_transaction
 from shardq.storage.mongodb.repeated_claims import begin, claimed, held_under, ids_of
 from shardq.storage.mongodb.shard_rows import CollectionGone, Statement
 from shardq.storage.mongodb.slicing import Piece

@@ -1,8 +1,13 @@
-"""Removing messages whatever their state, shards and queues, and what is left of a queue's earlier incarnations."""
+"""Removing messages whatever their state, shards and queues, and what is left of a queue's earlier incarnations.
+
+A sweep removes all that no operation needs any more, and finds what hints hide.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, StoreUnavailable
@@ -13,18 +18,21 @@ from shardq.storage.mongodb import (
     directory,
     forwarding,
     group_changes,
+    peeking,
+    probing,
     queues,
 )
 from shardq.storage.mongodb.changing import Change, change, new_stamp
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.documents import QUEUE, WAITING, Row, processed
+from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import HISTORY_INDEX, ShardRows
 from shardq.storage.mongodb.slicing import cut, without
-from shardq.storage.requests import QueueRecord, Span
+from shardq.storage.requests import QueueRecord, Span, Sweep
 from shardq.storage.writing import after_a_write
 
-__all__ = ["drop", "expire", "finish_drop", "purge", "remove", "remove_remains"]
+__all__ = ["drop", "expire", "finish_drop", "purge", "remove", "remove_remains", "sweep"]
 
 _AT_ONCE = 1000
 
@@ -132,3 +140,53 @@ def _names_in(session: Session, collection: str, queue: str) -> Iterator[str]:
                 break
             yield found["_id"][QUEUE]
             first = f"{found['_id'][QUEUE]} "  # noqa: PLW2901 -- what comes after all ids of that name
+
+
+_LIMIT = 1000
+_HISTORY = 1_000_000  # microseconds; a queue that keeps any keeps it for longer
+
+
+def sweep(client: Client, incarnations: Incarnations, request: Sweep) -> int:
+    """Remove leftovers of earlier incarnations, then expired parts of the present one; returns how many things.
+
+    Drops that stopped half way are finished, of any queue, as its name may never be used again.
+    """
+    dropped = queues.condemned(client.session)
+    for queue in dropped:
+        finish_drop(client.session, queue)
+    removed = len(dropped) + remove_remains(client.session, request.queue)
+    name = incarnations.look(request.queue)
+    return removed if name is None else removed + _sweep(client, replace(request, queue=name))
+
+
+def _sweep(client: Client, request: Sweep) -> int:
+    """Give up history, keys and consumers, up to 1,000 of each kind and shard; returns how many.
+
+    It reads every collection of the queue, listed or not, by no hint. The ids of finished bundles are deleted by the
+    server. Of crashed clients only forwards are left, on a standalone server: a bundle is one document.
+    """
+    session, now = client.session, client.clock.now()
+    listed = directory.listing(session, request.queue)
+    shards = sorted({*listed, *collections.shards(session, request.queue)})
+    for shard in shards:
+        client.collections.index(shard, history=request.history_before < now - _HISTORY)
+    processed = sum(expire(session, shard, request.history_before, _LIMIT) for shard in shards)
+    dropped = sum(collections.drop_unused(session, shard) for shard in shards)
+    completed = forwarding.sweep_intents(session, client.collections, (request.queue,), now)
+    return (
+        processed
+        + dropped
+        + completed
+        + probing.probe_deep(client, shards, now).put_right
+        + sum(_list(session, shard) for shard in set(shards).difference(listed))
+        + dedupe.expire(session, request.queue, now, _LIMIT)
+        + consumers.expire(session, request.queue, now)
+    )
+
+
+def _list(session: Session, shard: Shard) -> bool:
+    """List a shard that holds history."""
+    if peeking.is_empty(ShardRows(session, shard)) or shard in directory.listing(session, shard.queue):
+        return False
+    directory.enter_again(session, shard)
+    return True

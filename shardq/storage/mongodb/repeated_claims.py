@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from shardq.storage.bundle_id import BUNDLE_ID_BYTES
+from shardq.storage.bundles import BUNDLE_ID_BYTES
 from shardq.storage.mongodb.changing import condition, finish
 from shardq.storage.mongodb.documents import (
     BARRED,

@@ -26,7 +26,6 @@ from shardq.storage.mongodb import (
     removal,
     schema,
     settling,
-    sweeping,
 )
 from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.client import Client
@@ -273,7 +272,7 @@ class MongoStore(KeyMethods):
 
         Leftovers of the queue's earlier incarnations are removed, whether the queue exists or not.
         """
-        return sweeping.sweep(self.client, self.incarnations, request)
+        return removal.sweep(self.client, self.incarnations, request)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 

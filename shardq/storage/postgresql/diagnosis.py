@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from shardq.errors import SchemaMismatch, ShardqError
+from shardq.storage.migrations import migrations
 from shardq.storage.postgresql import guarantees, schema
 from shardq.storage.postgresql.connections import Address, Sql
 from shardq.storage.postgresql.session import Session
@@ -32,8 +34,23 @@ _DEAD = """
     FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'key')
     ORDER BY n_dead_tup DESC
 """
+_MISSING_RIGHTS = """
+    SELECT wanted, array_agg(relname::text ORDER BY relname)
+    FROM pg_class, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) AS wanted
+    WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND relkind IN ('r', 'p')
+    AND NOT has_table_privilege(pg_class.oid, wanted) AND (wanted <> 'TRUNCATE' OR relname LIKE 'finished%')
+    GROUP BY wanted ORDER BY wanted
+"""
+_VALID_INDEXES = """
+    SELECT relname::text FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+    WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND indisvalid
+"""
+_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+)")
+_TABLE = re.compile(r"CREATE TABLE {schema}\.(\w+)")
+_CHANGES = {"INSERT", "UPDATE", "DELETE"}
 _LONG = 15 * 60  # seconds of a transaction that keeps dead rows from being removed
 _MOST_DEAD = 1_000_000
+_NAMED = 3  # tables
 
 
 def diagnose(session: Session, address: Address) -> tuple[Finding, ...]:
@@ -55,7 +72,11 @@ def _look(sql: Sql, address: Address) -> Iterator[Finding]:
     )
     settings = {name: str(value) for name, value in sql.all(_SETTINGS)}
     yield from guarantees.findings(settings)
-    yield _schema(sql, address)
+    found = _schema(sql, address)
+    yield found
+    if found.ok:
+        yield _rights(sql, address)
+        yield _indexes(sql, address)
     yield _snapshot(sql)
     yield from _tables(sql, address)
 
@@ -67,6 +88,47 @@ def _schema(sql: Sql, address: Address) -> Finding:
     except SchemaMismatch as error:
         return Finding("schema", ok=False, value=str(error), remedy="run `shardq schema apply`")
     return Finding("schema", ok=True, value=f"version {found}")
+
+
+def _rights(sql: Sql, address: Address) -> Finding:
+    """Report the rights on tables that this user lacks. A program that only sends or only receives may lack some."""
+    ours = _made(_TABLE)
+    lacking = {
+        right: [each for each in tables if each in ours]
+        for right, tables in sql.all(_MISSING_RIGHTS, address.schema)
+    }
+    missing = {right: tables for right, tables in lacking.items() if tables}
+    if not missing:
+        return Finding("rights", ok=True, value="all that are needed")
+    return Finding(
+        "rights",
+        ok=any("slice" not in missing.get(right, ()) for right in _CHANGES),
+        value=f"without {', '.join(f'{right} on {_named(tables)}' for right, tables in missing.items())}",
+        remedy="give this user SELECT, INSERT, UPDATE and DELETE on the tables of the schema, and TRUNCATE on those "
+        "whose names begin with finished",
+        warning=True,
+    )
+
+
+def _indexes(sql: Sql, address: Address) -> Finding:
+    there = {name for (name,) in sql.all(_VALID_INDEXES, address.schema)}
+    missing = [name for name in _made(_INDEX) if name not in there]
+    return Finding(
+        "indexes",
+        ok=not missing,
+        value=f"missing or not valid: {', '.join(missing)}" if missing else "all",
+        remedy="drop those that are not valid; `shardq schema print --store postgresql` shows how they are made",
+    )
+
+
+def _made(kind: re.Pattern[str]) -> list[str]:
+    """Return the names of the tables or indexes that the schema has."""
+    return [name for each in migrations("postgresql") for name in kind.findall(each.text)]
+
+
+def _named(tables: list[str]) -> str:
+    more = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
+    return f"{' '.join(tables[:_NAMED])}{more}"
 
 
 def _snapshot(sql: Sql) -> Finding:

@@ -31,7 +31,7 @@ from shardq.storage.postgresql.loop_cursor import LoopCursor
 from shardq.storage.postgresql.session import Session
 from shardq.storage.postgresql.signals import Channel
 from shardq.storage.requests import Capabilities
-from shardq.storage.signals.signals import Signals
+from shardq.storage.signals import Signals
 from shardq.storage.wrapped_store import WrappedStore
 
 __all__ = ["JoinedSession", "JoinedSignals", "JoinedStore"]

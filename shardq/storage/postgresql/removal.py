@@ -1,19 +1,25 @@
-"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history."""
+"""Removing messages whatever their state: one, a shard's, a queue's; and those of the history.
+
+A sweep removes all that no operation needs any more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from shardq.base.shard import Shard
-from shardq.storage.postgresql import bundles, groups
+from shardq.errors import StoreUnavailable
+from shardq.storage.postgresql import bundles, consumers, dedupe, directory, groups, read_cursors
 from shardq.storage.postgresql.connections import Sql
 from shardq.storage.postgresql.directory import Home, home_of
 from shardq.storage.postgresql.locks import lock, lock_claims, lock_shard
 from shardq.storage.postgresql.rows import CHOSEN, PIECE, PIECES, Piece, keys_of
+from shardq.storage.postgresql.session import Session
 from shardq.storage.postgresql.slicing import cut_out
-from shardq.storage.requests import QueueRecord
+from shardq.storage.requests import QueueRecord, Sweep
 
-__all__ = ["drop", "drop_rows", "expire", "orphans", "purge", "remove"]
+__all__ = ["drop", "drop_rows", "expire", "orphans", "purge", "remove", "show_hidden", "sweep", "tidy"]
 
 _AT_ONCE = 1000  # slices that are removed in one transaction
 
@@ -145,3 +151,40 @@ def _expire(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> int:
     still = [Piece(*row) for row in sql.all(_STILL, home.shard_key, *keys_of(pieces))]
     bundles.delete(sql, home, still, now)
     return len(still)
+
+
+def sweep(session: Session, request: Sweep) -> int:
+    """Remove up to 1,000 things of each kind; returns how many."""
+    removed = session.write(_sweep, request, durable=False) + tidy(session)
+    removed += show_hidden(session, session.read(directory.listing, request.queue))
+    for shard_key in session.read(orphans):
+        removed += session.write(drop_rows, shard_key, durable=False)
+    return removed
+
+
+def tidy(session: Session) -> int:
+    """Empty the tables of finished ids that were remembered for long enough; returns how many.
+
+    Tables that another transaction reads just then are left for the next time.
+    """
+    emptied = 0
+    for table in session.read(bundles.old_tables, session.now()):
+        with suppress(StoreUnavailable):
+            emptied += session.write(bundles.empty_table, table, durable=False)
+    return emptied
+
+
+def show_hidden(session: Session, shards: Sequence[Shard]) -> int:
+    """Lower the low watermarks of these shards that hide something; returns how many shards had such."""
+    found = session.read(read_cursors.hidden, shards)
+    if found:
+        session.write(read_cursors.show, found, durable=False)
+    return len(found)
+
+
+def _sweep(sql: Sql, request: Sweep, now: int) -> int:
+    return (
+        expire(sql, request.queue, request.history_before, now)
+        + dedupe.expire(sql, request.queue, now)
+        + consumers.expire(sql, request.queue, now)
+    )

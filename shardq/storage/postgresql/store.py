@@ -24,7 +24,6 @@ from shardq.storage.postgresql import (
     queues,
     removal,
     settling,
-    sweeping,
 )
 from shardq.storage.postgresql.connections import Address
 from shardq.storage.postgresql.dedupe import KeyMethods
@@ -51,7 +50,7 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.signals.signals import Signals
+from shardq.storage.signals import Signals
 from shardq.storage.store import Capabilities
 from shardq.storage.writing import after_a_write
 
@@ -170,7 +169,7 @@ class PostgresStore(KeyMethods):
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer, in one query of 20 seeks for each."""
         if deep:
-            sweeping.show_hidden(self.session, shards)
+            removal.show_hidden(self.session, shards)
         return self.session.read(probing.probe, shards, self.now(), glance)
 
     def drop_if_empty(self, shard: Shard) -> bool:
@@ -261,7 +260,7 @@ class PostgresStore(KeyMethods):
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
-        return sweeping.sweep(self.session, request)
+        return removal.sweep(self.session, request)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 
@@ -289,7 +288,7 @@ class PostgresStore(KeyMethods):
             period = bundles.period_of(self.now())
             if period != self._tidied and self.session.is_own:
                 self._tidied = period
-                sweeping.tidy(self.session)
+                removal.tidy(self.session)
 
 
 def _queue_of(request: Settle) -> str:

@@ -57,7 +57,8 @@ def parse(url: str, connect_seconds: float = _CONNECT_SECONDS) -> tuple[Address,
     database = unquote(parts.path.removeprefix("/"))
     if not database:
         raise InvalidSetting("the PostgreSQL URL names no database: write postgresql://host/database")
-    login = f"{parts.login}@" if parts.login else ""
+    # libpq would take what follows the first @ as a host, and name that in its errors.
+    login = parts.login.replace("@", "%40") + "@" if parts.login else ""
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in options.items())
     given = _read(f"postgresql://{login}{parts.hosts}{parts.path}?{query}", options)
     defaults = _DEFAULTS | {"connect_timeout": str(max(2, round(connect_seconds)))}
@@ -96,7 +97,7 @@ def _read(url: str, options: dict[str, str]) -> dict[str, str]:
 def _taken_apart(url: str) -> dict[str, str] | None:
     try:
         return {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
-    except psycopg.ProgrammingError:
+    except (psycopg.ProgrammingError, UnicodeDecodeError):  # the latter has what it cannot decode
         return None
 
 

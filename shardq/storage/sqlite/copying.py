@@ -22,6 +22,7 @@ from shardq.storage.sqlite.faults import damage, is_busy, is_unreadable, is_unwr
 from shardq.storage.sqlite.guarantees import find_damage
 from shardq.storage.sqlite.log import side_files
 from shardq.storage.sqlite.session import Patience
+from shardq.storage.sqlite.tables import BlobConnection
 
 __all__ = ["copy_file"]
 
@@ -30,18 +31,20 @@ _PAGES = 1_000  # copied at a time; Ctrl-C ends the copy in between
 _FEWEST_RIGHTS = stat.S_IRUSR | stat.S_IWUSR
 
 
-def copy_file(source: Path, target: Path, patience: Patience, *, overwrite: bool) -> SavedFile:
+def copy_file(
+    source: Path, target: Path, patience: Patience, *, overwrite: bool, at_rest: bool = False
+) -> SavedFile:
     """Copy one state of a file of queues, which may be in use, and check the copy before it gets its name.
 
-    With ``overwrite`` the target may exist. Then no client may be connected to it: others are kept out until it is
-    replaced, and its log is removed. Raises InvalidSetting, SchemaMismatch for a file that is not of shardq, and
-    StoreUnavailable; the target is unchanged then.
+    A source ``at_rest`` may be in a place that this user cannot change. With ``overwrite`` the target may exist. Then
+    no client may be connected to it: others are kept out until it is replaced, and its log is removed. Raises
+    InvalidSetting, SchemaMismatch for a file that is not of shardq, and StoreUnavailable; the target is unchanged then.
     """
     target = Path(os.path.realpath(target))
     _check_names(source, target, overwrite=overwrite)
     try:
         with _part_of(target) as part, _shut(target, patience):
-            _copy(source, part, patience)
+            _copy(source, part, patience, at_rest=at_rest)
             found = _examine(part, source, target)
             _give_rights(part, target if target.exists() else source)
             _check_names(source, target, overwrite=overwrite)
@@ -111,6 +114,11 @@ def _shut(target: Path, patience: Patience) -> Iterator[None]:
             f"SQLite file {target} is in use: end the processes that are connected to it, which "
             f"`fuser -v {target}` lists, and try again"
         ) from error
+    except SchemaMismatch as error:
+        raise SchemaMismatch(
+            f"SQLite file {target} belongs to another application, or its first bytes are damaged: move it away "
+            "first, or give another path"
+        ) from error
     with closing(sql):
         yield
 
@@ -145,21 +153,42 @@ def _lock(target: Path, *, readable: bool = True) -> sqlite3.Connection:
     return sql
 
 
-def _copy(source: Path, part: Path, patience: Patience) -> None:
+def _copy(source: Path, part: Path, patience: Patience, *, at_rest: bool) -> None:
     """Copy the state of the file that the first read finds: commits of others beside it do not restart the copy."""
     try:
-        with closing(patience(Connection.open, source)) as live:
-            live.sql.execute("BEGIN")
-            if not schema.recognise(live.sql):
+        with (
+            _opened_at_rest(source)
+            if at_rest and not _is_open(source)
+            else closing(patience(Connection.open, source).sql) as live
+        ):
+            live.execute("BEGIN")
+            if not schema.recognise(live):
                 raise SchemaMismatch(f"SQLite file {source} is empty: give one that has queues")
             with closing(sqlite3.connect(part, isolation_level=None)) as saved:
                 saved.execute("PRAGMA journal_mode = OFF")  # the part is of no use before it is complete
                 saved.execute(
                     "PRAGMA fullfsync = ON"
                 )  # it is written to the disk at the end, see connections
-                live.sql.backup(saved, pages=_PAGES, progress=lambda *_: None)
+                live.backup(saved, pages=_PAGES, progress=lambda *_: None)
     except sqlite3.Error as error:
         raise translate(error, part if is_unwritable(error) else source) from error
+
+
+@contextmanager
+def _opened_at_rest(source: Path) -> Iterator[sqlite3.Connection]:
+    """Read a file that no other process has open, without a lock, a log or any other change beside it."""
+    before = source.stat()
+    address = f"{source.as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None, factory=BlobConnection)) as sql:
+        yield sql
+    after = source.stat()
+    if _is_open(source) or (before.st_ino, before.st_mtime_ns) != (after.st_ino, after.st_mtime_ns):
+        raise StoreUnavailable(f"SQLite file {source} came into use while it was read: try again")
+
+
+def _is_open(source: Path) -> bool:
+    """Return whether SQLite keeps anything beside the file: a log, or a journal of a change that was cut off."""
+    return any(beside.exists() for beside in side_files(source))
 
 
 def _examine(part: Path, source: Path, target: Path) -> SavedFile:

@@ -1,15 +1,18 @@
-"""Removing messages in any state: one, a shard's, a queue's; and those of the history."""
+"""Removing messages in any state: one, a shard's, a queue's; and those of the history.
+
+A sweep removes all that no operation needs any more.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 
 from shardq.base.shard import Shard
-from shardq.storage.requests import QueueRecord
-from shardq.storage.sqlite import bundles, directory, groups
+from shardq.storage.requests import QueueRecord, Sweep
+from shardq.storage.sqlite import bundles, claims, consumers, dedupe, directory, groups, settling
 from shardq.storage.sqlite.slicing import cut_out
 
-__all__ = ["drop", "expire", "purge", "remove"]
+__all__ = ["drop", "expire", "purge", "remove", "sweep"]
 
 _MESSAGES = "SELECT coalesce(sum(count), 0) FROM [slice] WHERE shard_key = ? AND processed_at IS NULL"
 _DROP_SHARD = tuple(
@@ -83,3 +86,18 @@ def expire(sql: sqlite3.Connection, queue: str, before: int, limit: int, now: in
     if old:
         bundles.delete(sql, queue, old, now)
     return len(old)
+
+
+_LIMIT = 1000
+
+
+def sweep(sql: sqlite3.Connection, request: Sweep, now: int) -> int:
+    """Remove up to 1,000 things of each kind; returns how many. Transactions leave no orphans to look for."""
+    return (
+        expire(sql, request.queue, request.history_before, _LIMIT, now)
+        + dedupe.expire(sql, request.queue, _LIMIT, now)
+        + consumers.expire(sql, request.queue, now)
+        + bundles.prune(sql, now, _LIMIT)
+        + settling.prune_moves(sql, now, _LIMIT)
+        + claims.expire(sql, now)
+    )

@@ -42,7 +42,6 @@ from shardq.storage.sqlite import (
     queues,
     removal,
     settling,
-    sweeping,
 )
 from shardq.storage.sqlite.claims import Answers, Taken
 from shardq.storage.sqlite.connections import SIGNAL
@@ -134,7 +133,9 @@ class SqliteStore(KeyMethods):
     def restore(self, backup: str) -> SavedFile:
         """Put a copy of the backup in the place of the file and its log. Closes the connections of this store."""
         self.close()
-        return copy_file(check_path(backup), self.session.path, self.session.patience, overwrite=True)
+        return copy_file(
+            check_path(backup), self.session.path, self.session.patience, overwrite=True, at_rest=True
+        )
 
     def check_integrity(self, *, most_bytes: int) -> None:
         """Raise StoreUnavailable if the file is damaged, or empty. A file above ``most_bytes`` is not read."""
@@ -269,7 +270,7 @@ class SqliteStore(KeyMethods):
 
     def sweep(self, request: Sweep) -> int:
         """Remove up to 1,000 leftovers of each kind; returns how many."""
-        return self.session.write(sweeping.sweep, request, durable=False)
+        return self.session.write(removal.sweep, request, durable=False)
 
     # -- consumers, signals --------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from shardq.storage.bundle_data import BundleData, encode_bundle
+from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, EntryState, Fenced, Finish
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract

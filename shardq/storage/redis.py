@@ -16,12 +16,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from shardq.base.unreadable import UNREADABLE
+from shardq.base.codec import UNREADABLE
 from shardq.errors import InvalidSetting
 from shardq.storage.opening import read_url
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
-from shardq.storage.signals.publisher import OpenLine
+from shardq.storage.signals import OpenLine
 
 __all__ = ["open_redis"]
 

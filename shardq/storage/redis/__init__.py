@@ -1,1 +1,0 @@
-"""Signals through Redis publish/subscribe, for any store."""
