@@ -69,10 +69,10 @@ class TransactionalStore(Store, Protocol):
         Its requests MUST take effect when the application commits, and none of them when it rolls back. A request that
         fails MUST leave nothing of itself in the transaction; TransactionEnded means that nothing of the whole
         transaction stands. Requests that cannot be part of one MUST be refused by UnsupportedByStore; where ``claim``
-        is among them, ``capabilities.claims`` MUST be False. What was appended in the transaction, by whichever client,
-        MUST be found and counted by each of them. It MUST raise InvalidSetting when there is no transaction on this
-        storage, and Closed after its end. Where the application has begun another one on the connection by then, it
-        MAY continue in that. To close the answer MUST NOT end the transaction.
+        is among them, ``capabilities.claims`` MUST be False. Each client that has joined the transaction MUST find and
+        count the messages that another one has appended in it. It MUST raise InvalidSetting when there is no
+        transaction on this storage, and Closed after its end. Where the application has begun another one on the
+        connection by then, it MAY continue in that. To close the answer MUST NOT end the transaction.
         """
         ...
 

@@ -163,7 +163,7 @@ class TransactionDisturbed(TransactionEnded, PyMongoError):
 
 
 class Done(msgspec.Struct):
-    """What a transaction of the application has done so far, by all clients and threads that have joined it."""
+    """The changes of a transaction of the application so far, by all clients and threads that have joined it."""
 
     begun: object
     used: set[Shard] = msgspec.field(default_factory=set)  # shards whose collections are in use
