@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
+    from shardq.cli.failures import LeftOut
     from shardq.client import Client
     from shardq.client.queue import Queue
     from shardq.storage.abilities import SavedStore
@@ -176,6 +177,13 @@ class Session:
         self._absence = tell_of_absence(store)
         return store
 
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """Takes the errors of what the command cannot read, and decides its exit code."""
+        from shardq.cli.failures import LeftOut  # noqa: PLC0415 - the help needs none of these
+
+        return LeftOut()
+
     def quiet_store(self) -> Store:
         """Open a store for a command that is alone with it: nothing pings the store beside that."""
         from shardq.base.clock import SystemClock  # noqa: PLC0415 - the help needs none of these
@@ -306,16 +314,24 @@ def worked_queues(client: Client) -> list[str]:
     return names.worked_queues(client.queues)
 
 
-def read_each(names: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
-    """Yield the result of a read of each of the listed queues. One that was deleted since it was listed is left out."""
-    from shardq.errors import QueueNotFound  # noqa: PLC0415 - the help needs none of these
+def read_each(names: Iterable[str], read: Callable[[str], T], left_out: LeftOut | None = None) -> Iterator[T]:
+    """Yield the result of a read of each of the listed queues. One that was deleted since it was listed is left out.
+
+    So is one whose settings cannot be read, as those of a later version, if its error is to be ``left_out``.
+    """
+    from shardq.errors import InvalidSetting, QueueNotFound  # noqa: PLC0415 - the help needs none of these
 
     for name in names:
         try:
             found = read(name)
         except QueueNotFound:
             continue
-        yield found
+        except InvalidSetting as error:
+            if left_out is None:
+                raise
+            left_out(error)
+        else:
+            yield found
 
 
 def given_words(arguments: Sequence[str]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,9 +34,11 @@ __all__ = [
     "NO_ROOM",
     "UNAVAILABLE",
     "USAGE",
+    "LeftOut",
     "StoreMissing",
     "end",
     "exit_code",
+    "exit_code_of_all",
     "explain",
 ]
 
@@ -78,6 +81,30 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
     return BROKEN_PIPE if isinstance(error, BrokenPipeError) else FAILURE
+
+
+def exit_code_of_all(errors: Iterable[BaseException]) -> int:
+    """Return the exit code that these errors have in common, 1 if they have several, and 0 if there are none."""
+    codes = set(map(exit_code, errors)) or {0}
+    return codes.pop() if len(codes) == 1 else FAILURE
+
+
+class LeftOut:
+    """The errors of what a command could not read: it shows the rest, and fails at its end."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, ShardqError] = {}
+
+    def __call__(self, error: ShardqError) -> None:
+        """Write the error on stderr, unless it was written before, as a command may read again and again."""
+        if self._errors.setdefault(str(error), error) is error:
+            as_json = click.get_current_context().params.get("as_json")
+            click.echo(explain_as_json(error) if as_json else explain(error), err=True)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the errors; 0 if nothing was left out."""
+        return exit_code_of_all(self._errors.values())
 
 
 def explain(error: BaseException) -> str | None:

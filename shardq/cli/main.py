@@ -78,11 +78,12 @@ class Program(ExampleGroup):
                 formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command. Ctrl-C and a closed pipe pass click, which would answer them in its own way."""
+        """Run a command; return its exit code if it left something out. Click does not see Ctrl-C and a closed pipe."""
         try:
-            return super().invoke(ctx)
+            result = super().invoke(ctx)
         except (KeyboardInterrupt, BrokenPipeError) as error:
             raise Ended(error) from error
+        return ctx.obj.left_out.exit_code or result
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run a command and exit with its code. An error is one line on stderr, never a traceback.

@@ -10,7 +10,7 @@ import click
 from shardq.base.patterns import is_pattern
 from shardq.cli.command import Session, read_each
 from shardq.cli.declarations import change_text, settings_difference
-from shardq.cli.failures import FAILURE, exit_code
+from shardq.cli.failures import exit_code_of_all
 from shardq.cli.printing import many, note, print_json
 from shardq.client.queue import Queue
 from shardq.errors import QueueNotFound, ShardqError
@@ -51,7 +51,8 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     """
     several = is_pattern(pattern)
     names, queue_of = matching(session, pattern), session.client.queue
-    previews = read_each(names, lambda name: (name, operation.preview(queue_of(name))))
+    opened = {queue.name: queue for queue in read_each(names, queue_of, session.left_out)}
+    previews = read_each(opened, lambda name: (name, operation.preview(opened[name])))
     chosen = [(name, text) for name, text in previews if text]
     for name, text in chosen:
         note(f"  {name}: {text}")
@@ -80,8 +81,8 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
             note(operation.line(name, result))
         if not chosen:
             note(f"nothing to change in {many(len(names), 'queue')}")
-    if codes := {exit_code(error) for error in failed.values()}:
-        click.get_current_context().exit(codes.pop() if len(codes) == 1 else FAILURE)
+    if failed:
+        click.get_current_context().exit(exit_code_of_all(failed.values()))
 
 
 def changes_of(queue: Queue, *, wanted: Mapping[str, Any]) -> str:

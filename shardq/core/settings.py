@@ -147,12 +147,15 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return msgspec.json.encode(self)
 
     @classmethod
-    def decode(cls, stored: bytes) -> QueueSettings:
-        """Decode the settings that a store kept. Raises InvalidSetting if they cannot be read."""
+    def decode(cls, stored: bytes, queue: str | None = None) -> QueueSettings:
+        """Decode the settings that a store kept, of this queue. Raises InvalidSetting if they cannot be read."""
         try:
             return _decoder.decode(stored)
         except UNREADABLE as error:
-            raise InvalidSetting(f"the stored settings {stored[:80]!r} cannot be read: {error}") from error
+            of = "" if queue is None else f" of queue {queue!r}"
+            raise InvalidSetting(
+                f"the stored settings {stored[:80]!r}{of} cannot be read: {error}"
+            ) from error
 
     def change(self, changes: Mapping[str, Any]) -> QueueSettings:
         """Return a checked copy with some settings changed. Raises InvalidSetting for the first one that is wrong."""

@@ -20,6 +20,7 @@ from shardq.cli.command import (
 from shardq.cli.printing import many, note, print_columns, print_json, screen_width
 from shardq.cli.times import in_words
 from shardq.client import Client
+from shardq.client.queue import Queue
 from shardq.core.consumer_states import ConsumerState
 from shardq.errors import ConsumerAlive, ConsumerNotFound, QueueNotFound, ShardqError
 
@@ -53,7 +54,7 @@ def list_consumers(session: Session, queue: str | None, is_long: bool, as_json: 
     Of one queue, or of all, those of subscriptions too. A consumer that was not closed is listed for 12 hours after it
     was seen last. A consumer that was closed, Spark, and a client of an older version are listed by an id alone.
     """
-    found = lines(session.client, _queues(session.client, queue))
+    found = lines(session, _queues(session.client, queue))
     if as_json:
         print_json({"consumers": [_flat(line) for line in found]})
     else:
@@ -76,17 +77,19 @@ def evict(session: Session, consumer: str, queue: str | None, force: bool, as_js
     work. It keeps its messages, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
     queue knows the consumer.
     """
-    given = evict_from(session.client, _queues(session.client, queue), consumer, force=force)
+    queues = list(read_each(_queues(session.client, queue), session.client.queue, session.left_out))
+    given = evict_from(queues, consumer, force=force)
     if as_json:
         print_json({"released": given})
     else:
         note(f"{many(given, 'message')} released")
 
 
-def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
+def lines(session: Session, queues: Sequence[str]) -> list[ConsumerLine]:
     """List the consumers of all these queues, each once."""
     found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
-    for queue, states in read_each(queues, lambda queue: (queue, client.queue(queue).consumers())):
+    queue_of = session.client.queue
+    for queue, states in read_each(queues, lambda name: (name, queue_of(name).consumers()), session.left_out):
         for state in states:
             found.setdefault((state.id, state.name), []).append((queue, state))
     return [
@@ -95,7 +98,7 @@ def lines(client: Client, queues: Sequence[str]) -> list[ConsumerLine]:
     ]
 
 
-def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: bool) -> int:
+def evict_from(queues: Sequence[Queue], consumer: str, *, force: bool) -> int:
     """Release the messages of a consumer in all these queues; returns how many.
 
     Raises ConsumerNotFound when none of them knows it; ConsumerAlive when it is alive in one of them, after the
@@ -104,7 +107,7 @@ def evict_from(client: Client, queues: Sequence[str], consumer: str, *, force: b
     given, refusals, unknown = 0, list[ConsumerAlive](), list[ShardqError]()
     for queue in queues:
         try:
-            given += client.queue(queue).evict(consumer, force=force)
+            given += queue.evict(consumer, force=force)
         except ConsumerAlive as error:
             refusals.append(error)
         except (ConsumerNotFound, QueueNotFound) as error:  # or it was deleted since it was listed

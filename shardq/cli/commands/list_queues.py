@@ -149,4 +149,5 @@ def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     names = listed(Retry(session.retry_seconds)(session.store.list_queues, prefix), prefix)
     if not counts:
         return [QueueLine(name) for name in names]
-    return list(read_each(names, lambda name: QueueLine(name, session.client.queue(name).counts())))
+    queue = session.client.queue
+    return list(read_each(names, lambda name: QueueLine(name, queue(name).counts()), session.left_out))

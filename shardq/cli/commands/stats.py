@@ -125,7 +125,8 @@ def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as
     client = session.client
     while True:
         names = matching(session, pattern)
-        totals = list(read_each(names, lambda name: total_of(Snapshot.take(client, client.queue(name)))))
+        taken = read_each(names, lambda name: Snapshot.take(client, client.queue(name)), session.left_out)
+        totals = list(map(total_of, taken))
         if as_json:
             print_json({"queues": totals})
         else:

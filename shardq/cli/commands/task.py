@@ -110,9 +110,9 @@ def list_tasks(
 def _tasks_in(
     session: Session, queues: Sequence[str], state: str | None, name: str | None
 ) -> Iterator[TaskView]:
-    opened: Iterable[Queue] = (
-        map(session.queue, queues) if queues else read_each(session.client.queues(), session.client.queue)
-    )
+    opened: Iterable[Queue] = map(session.queue, queues)
+    if not queues:
+        opened = read_each(session.client.queues(), session.client.queue, session.left_out)
     for queue in opened:
         messages = _stored(queue, named=bool(queues)) if state in _OPEN else iter(())
         while some := list(islice(messages, _PAGE)):

@@ -22,7 +22,7 @@ from shardq.cli.command import (
     worked_queues,
     yes_option,
 )
-from shardq.cli.failures import FAILURE, exit_code
+from shardq.cli.failures import exit_code_of_all
 from shardq.cli.many_queues import Operation, changes_of, on_each
 from shardq.cli.printing import many, note, print_json
 from shardq.cli.selection import Progress, selected_filter, selection_options
@@ -132,9 +132,7 @@ def sweep(
     else:
         for name, removed in swept.removed.items():
             note(f"{many(removed, 'thing')} removed from queue {name}")
-    codes = {exit_code(error) for error in swept.failed.values()}
-    if codes:
-        ctx.exit(codes.pop() if len(codes) == 1 else FAILURE)
+    ctx.exit(exit_code_of_all(swept.failed.values()))
 
 
 class Swept(msgspec.Struct, frozen=True):
