@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
+import shardq
 from shardq.cli.command import ReadCommand
 from shardq.cli.main import main
 from shardq.pipelines import Pipeline
@@ -176,6 +177,36 @@ def test_what_can_be_read_of_a_damaged_file_is_printed(file: Path, jobs: Shell) 
     told = jobs("peek", "jobs", "--limit", "18")
     assert (told.exit_code, told.stdout.count("\n")) == (4, 18)
     assert "is damaged" in told.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--header", "kind=x")], ids=["all", "selected"])
+def test_peek_shows_the_messages_of_each_shard_up_to_the_first_unreadable_one(
+    jobs: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """Above the size that is checked, too: nothing but the peek notices the damage there."""
+    file = tmp_path / "queue.db"
+    with shardq.connect(jobs.url) as client:
+        producer = client.queue("jobs").producer()
+        for _ in range(300):
+            producer.send(b"x" * 300, headers={"kind": "x"})
+    command = ("peek", "jobs", "--limit", "1000000", "--json", *options)
+    before = [each["id"] for each in jobs.lines(*command)]
+    monkeypatch.setattr("shardq.cli.command.CHECKED_BYTES", 0)
+    assert len(before) == 300
+    whole, left_out = file.read_bytes(), 0
+    for page in range(len(whole) // 8192 - 3, len(whole) // 8192 + 1):
+        file.write_bytes(whole)
+        overwrite(file, page)
+        told = jobs(*command)
+        shown = [json.loads(line)["id"] for line in told.stdout.splitlines()]
+        errors = [json.loads(line) for line in told.stderr.splitlines()]
+        assert (told.exit_code, {each["code"] for each in errors}) == (4, {"store_unavailable"})
+        assert 0 < len(shown) < 300
+        assert [each for each in before if each in set(shown)] == shown
+        lost = {each.rpartition(":")[0].rpartition(":")[0] for each in set(before) - set(shown)}
+        assert {each["error"].split()[1] for each in errors} == lost
+        left_out += len(lost)
+    assert left_out > 0
 
 
 def test_something_that_is_not_found_in_a_damaged_file_is_not_said_to_be_missing(

@@ -33,6 +33,7 @@ from shardq.client.queue import MANY, Queue
 from shardq.core.logs.event_log import Event
 from shardq.core.selecting import MessageFilter
 from shardq.core.settings import check_number
+from shardq.storage.wrapped_store import ReadableStore
 
 __all__ = ["get", "history", "peek", "remove", "trace"]
 
@@ -58,10 +59,14 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
     Lists messages in any state, shard by shard: id, state, priority, deliveries, due time and the start of the body.
     A dead letter shows the deliveries that it had before. --codec msgpack shows the arguments of tasks.
     To find selected messages, all of the queue may be read; for --in-flight and --owner only messages in flight are.
+    Of a damaged file it shows the messages of each shard up to the first unreadable one, names such shards on stderr,
+    and exits with code 4.
 
     --since and --until bound the time of the send: --until 10m shows messages that are older than 10 minutes.
     """
     check_number("limit", limit, 1, MANY, whole=True)
+    if not session.store.capabilities.backup_tools:  # it is a file, which may be damaged
+        session.store = ReadableStore(session.store, session.left_out)
     target, where = session.queue(queue), selected_filter(**selection)
     for message in target.peek(limit) if where is None else islice(target.select(where), limit):
         if as_json:
