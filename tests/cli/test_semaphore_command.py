@@ -25,6 +25,30 @@ def test_a_semaphore_is_created_changed_and_shown(tmp_path: Path) -> None:
     assert "permits" in run(tmp_path, "semaphore", "smtp")[1]
 
 
+def test_without_a_name_all_semaphores_are_listed(tmp_path: Path) -> None:
+    assert run(tmp_path, "semaphore")[0] == 3  # there is no file
+    with shardq.connect(f"sqlite:///{tmp_path}/queue.db") as client:
+        queue = client.create_queue("q", max_in_flight=5)  # whose permits are no semaphore
+        queue.producer().send(b"x")
+        with queue.consumer() as consumer:
+            assert consumer.receive(1)
+        client.semaphore("smtp", permits=16, lease=60)
+        with client.semaphore("ftp", permits=2).acquire():
+            _, shown, _ = run(tmp_path, "semaphore", "--json")
+            lines = run(tmp_path, "semaphore")[1].splitlines()
+    assert json.loads(shown)["semaphores"] == [
+        {"name": "ftp", "permits": 2, "held": 1, "lease": 30.0},
+        {"name": "smtp", "permits": 16, "held": 0, "lease": 60.0},
+    ]
+    assert [line.split() for line in lines] == [
+        ["name", "permits", "held", "lease"],
+        ["ftp", "2", "1", "30.0"],
+        ["smtp", "16", "0", "60.0"],
+    ]
+    for options in (["--permits", "2"], ["--lease", "1m"]):
+        assert run(tmp_path, "semaphore", *options)[0] == 2
+
+
 def test_a_lease_that_would_not_be_taken_is_refused(tmp_path: Path) -> None:
     assert run(tmp_path, "semaphore", "smtp", "--permits", "2", "--lease", "1m")[0] == 0
     for permits in [[], ["--permits", "3"]]:
