@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.terminal import in_terminal
+
 
 def test_a_plan_names_its_numbers_with_reasons_and_the_limit(shell) -> None:
     text = shell.ok("plan", "--rate", "1000000", "--size", "512").stdout
@@ -18,6 +20,15 @@ def test_a_plan_names_its_numbers_with_reasons_and_the_limit(shell) -> None:
         "conditions: whole bundles",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize("store", ["cassandra", "mongodb", "postgresql", "sqlite"])
+def test_a_plan_fits_a_terminal(shell, monkeypatch: pytest.MonkeyPatch, store: str) -> None:
+    command = ["plan", "--rate", "100", "--size", "1024", "--store", store]
+    monkeypatch.setenv("COLUMNS", "80")
+    seen, _ = in_terminal(command, shell.url)
+    assert [line for line in seen.splitlines() if len(line) > 80] == []
+    assert seen.split() == shell.ok(*command).stdout.split()
 
 
 def test_a_queue_is_created_as_planned(shell) -> None:

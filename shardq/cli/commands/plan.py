@@ -50,9 +50,9 @@ def _print(found: Plan) -> None:
     print_line("")
     print_columns([(each.resource, f"{each.share:.1%} used", each.reason) for each in found.uses])
     print_line("")
-    print_line(f"the limit: {found.limit.resource}")
-    print_line(f"unit costs: {found.source}")
-    print_line(f"conditions: {found.conditions}")
+    print_columns([(f"the limit: {found.limit.resource}",)])
+    print_columns([(f"unit costs: {found.source}",)])
+    print_columns([(f"conditions: {found.conditions}",)])
 
 
 def _number(value: float) -> int | float:
