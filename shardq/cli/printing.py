@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from shardq.base.texts import many
+from shardq.cli.times import in_words
 
 if TYPE_CHECKING:
     from shardq.worker import JsonLog
@@ -102,14 +103,17 @@ def _terminal_width() -> int | None:
 
 
 def value_text(value: object) -> str:
-    """Return a value of a setting or a count for people. Each float is a duration, so it gets its unit."""
+    """Return a value of a setting or a count for people. Each float is a duration: exact, and a long one in words."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S} UTC"
-    return f"{value:.15g} s" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    exact, words = f"{value:.15g} s", in_words(value)
+    return exact if words.endswith(" s") else f"{exact} ({words})"
 
 
 def note(text: str) -> None:

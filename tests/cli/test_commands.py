@@ -718,7 +718,10 @@ def test_the_numbers_of_a_described_queue_have_units(jobs) -> None:
     jobs.ok("send", "jobs", "x")
     facts = dict(line.split("  ", 1) for line in jobs.ok("describe", "jobs").stdout.splitlines())
     assert facts["visibility timeout"].strip() == "30 s"
-    assert facts["retention"].strip() == "1209600 s"
+    assert facts["retention"].strip() == "1209600 s (14.0 days)"
+    assert facts["lap seconds"].strip() == "60 s"
+    jobs.ok("alter", "jobs", "--visibility-timeout", "5000")  # seconds, which no other unit shows exactly
+    assert "5000 s (83 min)" in jobs.ok("describe", "jobs").stdout
     assert facts["oldest"].endswith(" UTC")
     assert facts["max message bytes"].strip() == "1048576"
 
