@@ -18,7 +18,15 @@ from typing import Any
 from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidSetting
 
-__all__ = ["check_awaitable", "check_has_run", "check_runs", "function_named", "is_async", "loading"]
+__all__ = [
+    "check_awaitable",
+    "check_has_run",
+    "check_runs",
+    "function_named",
+    "is_async",
+    "loading",
+    "split_name",
+]
 
 _ASYNC = "async"
 _NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
@@ -27,9 +35,7 @@ _NOT_THEIRS = ("<frozen", importlib.__file__, str(Path(__file__).parents[1]))
 
 def function_named(what: str, name: str) -> Callable[..., Any]:
     """Import the function that ``package.module:function`` names. Raises InvalidSetting, which names its purpose."""
-    module, separator, path = name.partition(":")
-    if not module or not separator or not path:
-        raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")
+    module, path = split_name(what, name)
     with loading(what, name):
         found: Any = importlib.import_module(module)
         for part in path.split("."):
@@ -37,6 +43,14 @@ def function_named(what: str, name: str) -> Callable[..., Any]:
     if not callable(found):
         raise InvalidSetting(f"{what} {shown(name)} is {kind_of(found)}: name a function")
     return found  # type: ignore[no-any-return]
+
+
+def split_name(what: str, name: str) -> tuple[str, str]:
+    """Split ``package.module:function`` without an import. Raises InvalidSetting for a name of another form."""
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise InvalidSetting(f"{what} {shown(name)} names no function: give it as 'package.module:function'")
+    return module, path
 
 
 @contextmanager

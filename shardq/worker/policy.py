@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from shardq.base.callables import check_runs, function_named
+from shardq.base.callables import check_runs, function_named, split_name
 from shardq.base.log import Log
 from shardq.base.texts import escaped, shown
 from shardq.client.outcome import Outcome, Retry
@@ -110,11 +110,13 @@ def as_failure(raised: BaseException) -> Exception | None:
 
 
 def check_on_error(on_error: object) -> None:
-    """Raise InvalidSetting for other values; a function that is named is looked for when it is needed."""
+    """Raise InvalidSetting for other values; a function that is named is imported when it is needed."""
     if isinstance(on_error, Mapping):
         for kind, outcome in on_error.items():
             _check_entry(kind, outcome)
-    elif on_error is not None and not isinstance(on_error, str):
+    elif isinstance(on_error, str):
+        split_name("on_error", on_error)
+    elif on_error is not None:
         check_runs("on_error", on_error)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 import shardq.base  # so that annotations can name packages that are loaded when they are used
-from shardq.base.callables import check_runs
+from shardq.base.callables import check_runs, split_name
 from shardq.base.log import Log
 from shardq.base.texts import described, kind_of, masked, shown
 from shardq.core.settings import check_number
@@ -106,7 +106,9 @@ class WorkerPool:
             [queue] if isinstance(queue, str) else queue, handler, chosen
         )
         for each in handlers.values():
-            if not isinstance(each, str):
+            if isinstance(each, str):
+                split_name("handler", each)
+            else:
                 check_runs("handler", each, awaits=True)
         self._begin(
             WorkerPlan(url=url, handlers=handlers, options=chosen, log=log),

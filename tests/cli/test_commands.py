@@ -796,6 +796,9 @@ def test_a_worker_that_did_not_begin_says_why_and_no_more(jobs) -> None:
     begun, why = jobs("work", "jobs", "--handler", "nowhere:handle").stderr.splitlines()
     assert begun.startswith("working on jobs ")
     assert "nowhere" in why
+    for options in (["--handler", "charge"], ["--handler", "os:getcwd", "--on-error", "choose"]):
+        (why,) = jobs("work", "jobs", *options).stderr.splitlines()
+        assert "names no function: give it as 'package.module:function'" in why
 
 
 def test_messages_are_looked_at_and_removed_by_their_ids(jobs) -> None:
