@@ -129,6 +129,7 @@ _REFUSALS = {
     "415": "The content type is not JSON.",
     "421": "The host is not one of those that are allowed.",
     "429": "The key sends too many requests. Repeat it after the seconds of the header Retry-After.",
+    "500": "The stored settings of the queue cannot be read.",
     "503": "The store is unreachable.",
 }
 

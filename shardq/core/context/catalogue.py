@@ -70,7 +70,7 @@ def note_deleted(store: Store, retry: Retry, record: QueueRecord) -> None:
 
 def _dead_letter_queue(record: QueueRecord) -> str | None:
     with suppress(InvalidSetting):
-        return QueueSettings.decode(record.settings).dead_letter_queue
+        return QueueSettings.decode(record.settings, record.name).dead_letter_queue
     return None
 
 

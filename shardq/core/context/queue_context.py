@@ -70,7 +70,7 @@ class LiveSettings:
         if record is None:
             self._mark_read(-float("inf"))
         else:
-            self._take(record, QueueSettings.decode(record.settings))
+            self._take(record, QueueSettings.decode(record.settings, record.name))
             self._mark_read(self.timer())
 
     def refresh(self) -> QueueSettings:
@@ -153,7 +153,7 @@ class LiveSettings:
         record = self._retry(self._store.load_queue, self._name)
         if record is None:
             raise QueueNotFound(f"queue {self._name!r} does not exist: {_remedy(self._name)}")
-        return record, QueueSettings.decode(record.settings)
+        return record, QueueSettings.decode(record.settings, record.name)
 
 
 def is_same_queue(later: QueueRecord, earlier: QueueRecord) -> bool:

@@ -107,7 +107,7 @@ def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
 
 
 def _is_semaphore(record: QueueRecord) -> bool:
-    return QueueSettings.decode(record.settings).max_in_flight is not None
+    return QueueSettings.decode(record.settings, record.name).max_in_flight is not None
 
 
 class QueueLimits:

@@ -98,7 +98,7 @@ def check_dead_letter_chain(store: Store, retry: Retry, queue: str, settings: Qu
             )
         if path[-1] in path[:-1] or (record := retry(store.load_queue, path[-1])) is None:
             return
-        settings = QueueSettings.decode(record.settings)
+        settings = QueueSettings.decode(record.settings, record.name)
 
 
 def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: QueueSettings) -> bool:
