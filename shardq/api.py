@@ -55,6 +55,7 @@ from shardq.errors import (
     ShardqError,
     StoreUnavailable,
     UniqueKeyTaken,
+    UnreadableSettings,
     UnsupportedByStore,
 )
 from shardq.storage.requests import EntryState, Finding
@@ -140,6 +141,7 @@ __all__ = [
     "StoreUnavailable",
     "StoredMessage",
     "UniqueKeyTaken",
+    "UnreadableSettings",
     "UnsupportedByStore",
     "connect",
 ]

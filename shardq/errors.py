@@ -13,6 +13,7 @@
     ├── QueueFull              as many messages or bytes wait in the queue as it may hold
     ├── InvalidName            a queue cannot have this name
     ├── InvalidSetting         a setting or an argument has the wrong type or is out of its range
+    │   ├── UnreadableSettings    the stored settings of a queue are damaged, or of a later version
     │   ├── InvalidFilter         a subscription cannot have this filter (shardq.topics)
     │   └── InvalidPipeline       a pipeline cannot run (shardq.pipelines)
     │       ├── DuplicateLink     a queue has two links, or a link names a queue twice
@@ -105,6 +106,7 @@ __all__ = [
     "ShardqError",
     "StoreUnavailable",
     "UniqueKeyTaken",
+    "UnreadableSettings",
     "UnsupportedByStore",
 ]
 
@@ -161,6 +163,10 @@ class InvalidName(ShardqError):
 
 class InvalidSetting(ShardqError):
     """Raised when a setting or an argument has the wrong type or is out of its range."""
+
+
+class UnreadableSettings(InvalidSetting):
+    """Raised when the stored settings of a queue cannot be read: they are damaged, or of a later version of shardq."""
 
 
 class InvalidMessage(ShardqError):

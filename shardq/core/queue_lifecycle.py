@@ -60,7 +60,7 @@ def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> b
     """
     store, retry, name = context.store, context.retry, context.name
     record = retry(store.load_queue, name)
-    expires = None if record is None else QueueSettings.decode(record.settings, record.name).expires
+    expires = None if record is None else QueueSettings.decode(record.settings, name).expires
     if record is None or expires is None:
         return False
     since, now = unused_since(record), store.now()

@@ -13,7 +13,7 @@ from shardq.base.log import Log
 from shardq.base.rate import MOST_MESSAGES, Rate
 from shardq.base.shard import Layout, check_queue_name
 from shardq.base.texts import kind_of, plain, shown
-from shardq.errors import InvalidName, InvalidSetting
+from shardq.errors import InvalidName, InvalidSetting, UnreadableSettings
 from shardq.storage.store import Capabilities
 
 __all__ = [
@@ -147,14 +147,14 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return msgspec.json.encode(self)
 
     @classmethod
-    def decode(cls, stored: bytes, queue: str | None = None) -> QueueSettings:
-        """Decode the settings that a store kept, of this queue. Raises InvalidSetting if they cannot be read."""
+    def decode(cls, stored: bytes, queue: str) -> QueueSettings:
+        """Decode the settings that a store kept of a queue. Raises UnreadableSettings, which names the queue."""
         try:
             return _decoder.decode(stored)
         except UNREADABLE as error:
-            of = "" if queue is None else f" of queue {queue!r}"
-            raise InvalidSetting(
-                f"the stored settings {stored[:80]!r}{of} cannot be read: {error}"
+            raise UnreadableSettings(
+                f"the stored settings of queue {queue!r} cannot be read ({error}): {stored[:80]!r}; use the version of "
+                "shardq that wrote them, or restore a backup"
             ) from error
 
     def change(self, changes: Mapping[str, Any]) -> QueueSettings:

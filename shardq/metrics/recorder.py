@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
+from math import inf
 from typing import Any
 
 from shardq.core.context.counters import Counts
@@ -29,8 +30,18 @@ class _Histogram:
     """Durations that are being recorded. They are ``noted`` without a lock, which costs a third of counting them."""
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds, self.counts, self.seconds = bounds, [0] * (len(bounds) + 1), 0.0
+        self.bounds, self.counts, self.seconds = (*bounds, inf), [0] * (len(bounds) + 1), 0.0
         self.noted: list[float] = []
+
+    def count(self, seconds: Sequence[float]) -> None:
+        """Count durations, those of a bucket at once: of many calls most are in one. The lock is held."""
+        ordered, bounds, at = sorted(seconds), self.bounds, 0
+        while at < len(ordered):
+            bucket = bisect_left(bounds, ordered[at])
+            end = bisect_right(ordered, bounds[bucket], at)
+            self.counts[bucket] += end - at
+            at = end
+        self.seconds += sum(ordered)
 
     def count_noted(self) -> None:
         """Count the durations that were noted. The lock is held."""
@@ -145,7 +156,7 @@ class Metrics(Observer):
             if ("processing", queue) not in self._durations:
                 for outcome in OUTCOMES:  # a rate needs the 0 before the first one
                     self._count((outcome, queue), 0)
-            self._observe(("processing", queue), seconds)
+            self._histogram(("processing", queue)).count(seconds)
             for outcome, messages in outcomes.items():
                 if messages:
                     self._count((outcome, queue), messages)
@@ -155,14 +166,7 @@ class Metrics(Observer):
         with self._lock.plain:
             self._count(("tasks", task, outcome), 1)
             if seconds is not None:
-                self._observe(("task", task), [seconds])
-
-    def _observe(self, key: Key, seconds: Sequence[float]) -> None:
-        histogram = self._histogram(key)
-        bounds, counts = histogram.bounds, histogram.counts
-        for each in seconds:
-            counts[bisect_left(bounds, each)] += 1
-        histogram.seconds += sum(seconds)
+                self._histogram(("task", task)).count([seconds])
 
     def _histogram(self, key: Key) -> _Histogram:
         """Return the histogram of some labels, or beyond the bound that of all further ones."""

@@ -6,8 +6,8 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from shardq.base.log import Log
 from shardq.base.texts import masked
 from shardq.core.settings import check_number
 from shardq.errors import ShardqError
-from shardq.service.access import KeyFile
+from shardq.service.access import Grant, KeyFile
 from shardq.service.desk import Desk, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint, description
 from shardq.service.guard import HEALTH, LOOPBACK, Guard
@@ -35,6 +35,9 @@ __all__ = ["API", "Service", "ServiceOptions"]
 
 API = "/api/v1"
 READY_SECONDS = 2.0
+MOST_NAMED, MOST_ASKED = 300, 1_000
+"""Characters that the audit log has of the name and of the parameters of a refused action."""
+
 _log = Log("shardq.service")
 _audit = Log("shardq.service.audit")
 
@@ -162,12 +165,12 @@ class Service:
 
     async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
         """Call an endpoint if the key allows it. An action is logged, whatever became of it."""
-        if not endpoint.is_action:
+        with self.noting_refusal(desk.grant, endpoint, name, given):
             desk.check(endpoint.role, endpoint.queue_of(name))
+        if not endpoint.is_action:
             return await endpoint.call(desk, name, given)
         outcome, answer = "failed", None
         try:
-            desk.check(endpoint.role, endpoint.queue_of(name))
             answer = await endpoint.call(desk, name, given)
             outcome = "done"
         except ShardqError as error:
@@ -183,6 +186,21 @@ class Service:
             changed = answer.changed if isinstance(answer, Changed) else desk.tally.changed or None
             numbers = {} if changed is None else {"changed": changed}
             self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given), **numbers)
+
+    @contextmanager
+    def noting_refusal(
+        self, grant: Grant, endpoint: Endpoint, name: str, given: Any = None
+    ) -> Iterator[None]:
+        """Log an action that the block refuses before its call. Long parameters are left out."""
+        try:
+            yield
+        except (Refused, ShardqError) as refused:
+            if endpoint.is_action:
+                asked = {} if given is None else _plain(given)
+                if len(json.dumps(asked)) > MOST_ASKED:
+                    asked = {}
+                self.note(grant.name, endpoint.name, refused.code, on=name[:MOST_NAMED], given=asked)
+            raise
 
     def note(self, key: str, action: str, outcome: str, **details: Any) -> None:
         """Log an action, or a login: whose key it was, and what became of it."""
@@ -210,10 +228,11 @@ class Service:
     def _answering(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             identity = self.sessions.identify(request)
-            if endpoint.is_action and self.sessions.keys is not None:
-                self.sessions.check_csrf(identity, request.headers.get("x-csrf-token"))
             name = next(iter(request.path_params.values()), "")
-            given = await self._given(endpoint, request)
+            with self.noting_refusal(identity.grant, endpoint, name):
+                if endpoint.is_action and self.sessions.keys is not None:
+                    self.sessions.check_csrf(identity, request.headers.get("x-csrf-token"))
+                given = await self._given(endpoint, request)
             found = await self.perform(endpoint, self.desk(identity), name, given)
             return Response(msgspec.json.encode(found), media_type="application/json")
 

@@ -93,7 +93,7 @@ ENDPOINTS = (
     Endpoint("POST", "/redrive/{queue}", "act", letters.redrive, given.Redrive, view.Changed),
     Endpoint("POST", "/remove/{queue}", "act", letters.remove_messages, given.RemoveMessages, view.Changed),
     Endpoint(
-        "POST", "/remove-matching/{queue}", "act", messages.remove_matching, given.MessageFilter, view.Changed
+        "POST", "/remove-matching/{queue}", "act", messages.remove_matching, given.ScanFilter, view.Changed
     ),
     Endpoint("GET", "/consumers", "read", queues.list_all_consumers, given.ListConsumers, view.ConsumersView),
     Endpoint("GET", "/consumers/{queue}", "read", queues.list_consumers, given.Nothing, view.ConsumersView),
@@ -129,6 +129,7 @@ _REFUSALS = {
     "415": "The content type is not JSON.",
     "421": "The host is not one of those that are allowed.",
     "429": "The key sends too many requests. Repeat it after the seconds of the header Retry-After.",
+    "500": "The stored settings of the queue cannot be read.",
     "503": "The store is unreachable.",
 }
 

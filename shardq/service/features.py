@@ -76,7 +76,8 @@ def _binding(desk: Desk) -> Binding:
 
 async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
     """Return the tasks that wait or run, and those that are dead letters."""
-    names = [given.queue] if given.queue else desk.seen(await desk.store.names())[:_MOST_QUEUES]
+    seen = [given.queue] if given.queue else desk.seen(await desk.store.names())
+    names = seen[:_MOST_QUEUES]
     if given.queue:
         desk.check("read", given.queue)
 
@@ -84,7 +85,7 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
         from shardq.tasks.entries import NAME  # noqa: PLC0415 - as above
         from shardq.tasks.views import view_of_message  # noqa: PLC0415
 
-        binding, found, left, complete = _binding(desk), list[TaskView](), _MOST_SCANNED, True
+        binding, found, left, complete = _binding(desk), list[TaskView](), _MOST_SCANNED, names == seen
         page = min(_PAGE, max(1, _MOST_SCANNED // max(1, len(names))))
         reading = [(name, _stored(desk, name, page)) for name in names]
         while reading and left > 0:
@@ -115,7 +116,7 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
         ]
         return TasksView(tasks=chosen[: given.limit], matching=len(chosen), complete=complete and not reading)
 
-    view = await desk.store.shared.read(("tasks", given, tuple(names)), lambda: asyncio.to_thread(read))
+    view = await desk.store.shared.read(("tasks", given, tuple(seen)), lambda: asyncio.to_thread(read))
     return msgspec.structs.replace(view, tasks=[_task(desk, each) for each in view.tasks])
 
 
@@ -243,17 +244,17 @@ async def _topic(desk: Desk, name: str) -> TopicView:
 
 async def list_limits(desk: Desk, _name: str, _given: Nothing) -> LimitsView:
     """Return the limits of the first 200 queues, and the semaphores."""
-    names = desk.seen(await desk.store.names())[:_MOST_QUEUES]
+    seen = desk.seen(await desk.store.names())
+    names = seen[:_MOST_QUEUES]
     limits = [limit for each in await gathered(_limits_of(desk, name) for name in names) for limit in each]
 
-    async def permits() -> tuple[str, ...]:
-        return await desk.client.queues(PERMITS_FOLDER)
-
     own = {limit for name in await desk.store.names() for limit in limit_names(name)}
-    queues = await desk.store.shared.read("permits", permits)
+    queues = await desk.store.shared.read("permits", lambda: desk.client.queues(PERMITS_FOLDER))
     semaphores = [name for queue in queues if (name := queue.removeprefix(PERMITS_FOLDER)) not in own]
     return LimitsView(
-        limits=[*limits, *await gathered(_semaphore(desk, name) for name in desk.seen(semaphores))]
+        limits=[*limits, *await gathered(_semaphore(desk, name) for name in desk.seen(semaphores))],
+        queues=len(names),
+        total=len(seen),
     )
 
 

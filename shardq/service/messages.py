@@ -19,7 +19,7 @@ from shardq import Event, StoredMessage
 from shardq.client.queue_internals import stored_in
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.service.desk import Desk, NotFound, gathered
-from shardq.service.parameters import Letters, ListMessages, MessageFilter, Nothing, OneMessage, Send
+from shardq.service.parameters import Letters, ListMessages, Nothing, OneMessage, ScanFilter, Send
 from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
@@ -83,7 +83,7 @@ def _scan(desk: Desk, name: str, given: ListMessages, now: datetime) -> Messages
     )
 
 
-def _stored(desk: Desk, name: str, given: MessageFilter) -> Iterable[StoredMessage]:
+def _stored(desk: Desk, name: str, given: ScanFilter) -> Iterable[StoredMessage]:
     queue = desk.store.sync.queue(name)
     if given.blocked:
         return queue.peek(given.scan, blocked=True)
@@ -126,7 +126,7 @@ def pages_of(count: int, size: int) -> int:
     return max(1, math.ceil(count / size))
 
 
-def _matches(given: MessageFilter, now: datetime, message: StoredMessage) -> bool:
+def _matches(given: ScanFilter, now: datetime, message: StoredMessage) -> bool:
     age = (now - message.enqueued_at).total_seconds()
     header, equals, value = given.header.partition("=")
     return (
@@ -309,9 +309,12 @@ async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Change
     )
 
 
-async def remove_matching(desk: Desk, name: str, given: MessageFilter) -> Changed:
-    """Remove the messages that match, out of the first ``scan`` of the queue, in any state."""
-    if given == MessageFilter(scan=given.scan):
+async def remove_matching(desk: Desk, name: str, given: ScanFilter) -> Changed:
+    """Remove the messages that match, out of the first ``scan`` of the queue, in any state.
+
+    A request has to end soon, so it reads no whole queue as :meth:`shardq.Queue.remove_where` does.
+    """
+    if given == ScanFilter(scan=given.scan):
         raise InvalidSetting(
             f"state, header, group, priority, older, younger, blocked: give one of them; to remove all messages of "
             f"{name}, purge it"

@@ -106,9 +106,9 @@ def heat_map(view: ShardsView) -> HeatMap:
 
 
 async def _messages(ask: Ask, name: str, wanted: given.ListMessages) -> Content:
-    conditions = {field: getattr(wanted, field) for field in given.MessageFilter.__struct_fields__}
-    plain = given.MessageFilter(scan=wanted.scan)
-    some = given.MessageFilter(**conditions) != plain
+    conditions = {field: getattr(wanted, field) for field in given.ScanFilter.__struct_fields__}
+    plain = given.ScanFilter(scan=wanted.scan)
+    some = given.ScanFilter(**conditions) != plain
     return {"view": await ask(messages.list_messages, name, wanted), "conditions": conditions if some else {}}
 
 

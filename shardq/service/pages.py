@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Any, Protocol
 from urllib.parse import urlencode
@@ -15,6 +16,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from shardq.errors import ShardqError
+from shardq.service.access import Grant
 from shardq.service.desk import Desk, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
@@ -71,6 +73,9 @@ class Behind(Protocol):
 
     def note(self, key: str, action: str, outcome: str) -> None:
         """Log an action, or a login."""
+
+    def noting_refusal(self, grant: Grant, endpoint: Endpoint, name: str) -> AbstractContextManager[None]:
+        """Log an action that the block refuses before its call."""
 
     async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
         """Call an endpoint."""
@@ -195,18 +200,17 @@ def _events(service: Behind) -> Answer:
 def _doing(service: Behind) -> Answer:
     async def do(request: Request) -> Response:
         identity = service.sessions.identify(request)
-        fields = await _form(request)
-        service.sessions.check_csrf(identity, dict(fields).get("csrf"))
-        action = request.path_params["action"]
+        action, name = request.path_params["action"], request.path_params.get("name", "")
         if action not in ACTIONS:
             raise Refused(404, "not_found", "there is no such action")
         endpoint = ACTIONS[action]
+        with service.noting_refusal(identity.grant, endpoint, name):
+            fields = await _form(request)
+            service.sessions.check_csrf(identity, dict(fields).get("csrf"))
         try:
-            given = form_given(endpoint.given, fields)
-            answer = await service.perform(
-                endpoint, service.desk(identity), request.path_params.get("name", ""), given
-            )
-            said = report_of(action, answer)
+            with service.noting_refusal(identity.grant, endpoint, name):
+                given = form_given(endpoint.given, fields)
+            said = report_of(action, await service.perform(endpoint, service.desk(identity), name, given))
         except (ShardqError, Refused) as error:
             problem = problem_of(error)
             said = Said("failed", "it failed" if problem is None else problem.detail)

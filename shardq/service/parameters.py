@@ -20,12 +20,12 @@ __all__ = [
     "ListQueues",
     "ListTasks",
     "ListWorkflows",
-    "MessageFilter",
     "Nothing",
     "OneMessage",
     "Pause",
     "Redrive",
     "RemoveMessages",
+    "ScanFilter",
     "ScheduleId",
     "Send",
     "Settings",
@@ -93,8 +93,12 @@ class Shards(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     by: Literal["depth", "age"] = "depth"
 
 
-class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages of the first ``scan``. A ``header`` is ``name`` or ``name=value``; ages are since the send."""
+class ScanFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages of the first ``scan``. A ``header`` is ``name`` or ``name=value``; ages are since the send.
+
+    It is no ``shardq.MessageFilter``: a page shows any state, priority and header that people look for, and a
+    request reads a bounded part of the queue. That one has what scripts select by, and reads the whole queue.
+    """
 
     state: Literal["", "ready", "delayed", "in_flight"] = ""
     header: Text = ""
@@ -106,7 +110,7 @@ class MessageFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     scan: Scan = 1_000
 
 
-class ListMessages(MessageFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListMessages(ScanFilter, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A page of the messages that match; ``bodies`` shows these."""
 
     bodies: bool = False

@@ -49,6 +49,7 @@ _STATUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], in
     ((errors.QueuePaused, errors.QueueFull, errors.LeaseLost, errors.UnsupportedByStore), 409),
     (errors.MessageTooLarge, 413),
     ((errors.StoreUnavailable, errors.OutcomeUnknown, errors.SchemaMismatch, errors.Closed), 503),
+    (errors.UnreadableSettings, 500),
     (errors.ShardqError, 400),
 )
 
@@ -64,6 +65,7 @@ _TITLES = {
     415: "Unsupported media type",
     421: "Misdirected request",
     429: "Too many requests",
+    500: "Unreadable data",
     503: "Store unavailable",
 }
 

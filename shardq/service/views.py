@@ -41,8 +41,6 @@ __all__ = [
     "WorkflowsView",
 ]
 
-State = Literal["ready", "delayed", "in_flight", "processed"]
-
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
     """Messages by state."""
@@ -136,7 +134,7 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     queue: str
-    state: State
+    state: Literal["ready", "delayed", "in_flight", "processed"]
     priority: int
     headers: dict[str, Any]
     due: datetime
@@ -305,9 +303,11 @@ class LimitView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsView(msgspec.Struct, frozen=True, kw_only=True):
-    """All limits."""
+    """Limits of the first ``queues`` queues of ``total``, and the semaphores."""
 
     limits: list[LimitView]
+    queues: int
+    total: int
 
 
 class FindingView(msgspec.Struct, frozen=True, kw_only=True):

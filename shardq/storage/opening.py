@@ -170,7 +170,8 @@ def _load(group: str, scheme: str) -> Callable[..., Any]:
     try:
         opener: Callable[..., Any] = getattr(import_module(module), name)
     except ImportError as error:
-        extra = module.split(".")[-2]  # called as the folder in which the driver is used
+        # It is called as the folder, or the module, in which the driver is used.
+        extra = module.removeprefix("shardq.storage.").partition(".")[0]
         raise InvalidSetting(
             f"the driver for {scheme}:// is not installed ({error}): pip install 'shardq[{extra}]'"
         ) from error

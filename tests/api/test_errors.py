@@ -78,6 +78,7 @@ CODES = {
     "UndeclaredTarget": "undeclared_target",
     "UniqueKeyTaken": "unique_key_taken",
     "UnknownTask": "unknown_task",
+    "UnreadableSettings": "unreadable_settings",
     "UnsupportedByStore": "unsupported_by_store",
     "WaitRejected": "wait_rejected",
     "WorkersFailing": "workers_failing",

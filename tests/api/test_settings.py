@@ -79,8 +79,8 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("stored", UNREADABLE.values(), ids=UNREADABLE)
 def test_stored_settings_that_cannot_be_read_are_told_as_that(stored: bytes) -> None:
-    with pytest.raises(shardq.InvalidSetting, match="cannot be read"):
-        shardq.QueueSettings.decode(stored)
+    with pytest.raises(shardq.UnreadableSettings, match=r"'orders' cannot be read .*; use the version"):
+        shardq.QueueSettings.decode(stored, "orders")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import ObservedStore
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.worker import Worker
+from tests.function_calls import function_calls
 from tests.metrics.conftest import Scraped
 
 
@@ -117,6 +118,34 @@ def test_handlers_are_measured_and_failures_are_counted_from_zero(
     }
     assert counted == {"worked": 2, "failed": 2, "snoozed": 1, "discarded": 1, "dead_lettered": 1}
     assert value("processing_duration_seconds_count", queue="orders") == 6
+
+
+def test_durations_are_in_the_bucket_of_the_bound_that_they_do_not_exceed(
+    metrics: Metrics, value: Scraped
+) -> None:
+    metrics.handled("orders", {"worked": 6}, [7_200.0, 0.001, 0.0, 0.0011, 3_600.0, 0.005])
+    bounds = {"0.001": 2, "0.005": 4, "0.01": 4, "3600.0": 5, "+Inf": 6}
+    found = {bound: value("processing_duration_seconds_bucket", queue="orders", le=bound) for bound in bounds}
+    assert found == bounds
+    assert value("processing_duration_seconds_sum", queue="orders") == pytest.approx(10_800.0071)
+
+
+def test_measuring_calls_few_functions(url: str, client: shardq.Client, metrics: Metrics) -> None:
+    with shardq.connect(url) as plain:
+        (send, receive), (measured_send, measured_receive) = map(_least_calls, (plain, client))
+    assert measured_send - send <= 7  # 6 on Python 3.11, and 20
+    assert measured_receive - receive <= 22
+    metrics.handled("orders", {"worked": 500}, [0.0] * 500)
+    calls = function_calls(lambda: metrics.handled("orders", {"worked": 500}, [0.0, 0.02] * 250))
+    assert calls <= 20  # for any number of calls of a handler
+
+
+def _least_calls(client: shardq.Client) -> tuple[int, int]:
+    """Return the calls of a send, and of receiving and acking a message, where nothing else is due."""
+    queue = client.create_queue("singles", max_deliveries=None, exist_ok=True)
+    with queue.producer() as producer, queue.consumer() as consumer:
+        sends = min(function_calls(lambda: producer.send(b"one")) for _ in range(20))
+        return sends, min(function_calls(lambda: consumer.receive(1).ack()) for _ in range(20))
 
 
 def test_a_batch_is_one_call_and_its_messages_are_counted(queue: shardq.Queue, value: Scraped) -> None:

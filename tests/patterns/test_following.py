@@ -366,7 +366,7 @@ def test_dead_letters_that_go_elsewhere_are_noticed_within_ten_minutes_without_a
         assert received(consumer) == ([] if begins else [("mail/spare", b"one")])
 
 
-@pytest.mark.parametrize(("prefetch", "step"), [(0, logging.Logger.info), (10, WeightedOrder.follow)])
+@pytest.mark.parametrize(("prefetch", "step"), [(0, logging.LoggerAdapter.info), (10, WeightedOrder.follow)])
 def test_a_new_queue_is_received_from_after_an_interrupt_as_it_was_taken_over(
     bench: Bench, prefetch: int, step: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

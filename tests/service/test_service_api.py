@@ -233,6 +233,19 @@ def test_schedules_topics_and_limits_are_shown(web, url) -> None:
     assert kinds == {"in flight", "rate", "waiting messages", "semaphore"}
 
 
+def test_a_list_that_reads_only_some_of_many_queues_says_so(ui, url) -> None:
+    with shardq.connect(url) as client:
+        for number in range(201):
+            client.create_queue(f"q{number:03}", max_deliveries=None)
+    for path in ("consumers", "limits"):
+        found = ui.get(f"{API}/{path}").json()
+        assert (found[path], found["queues"], found["total"]) == ([], 200, 201)
+        page = ui.get(f"/{path}").text
+        assert "Of the first 200 of 201 queues" in page
+        assert f"There are no {path}" not in page
+    assert not ui.get(f"{API}/tasks").json()["complete"]
+
+
 def test_tasks_and_workflows_are_shown(web, url) -> None:
     from shardq.tasks import Tasks, chain
 

@@ -56,6 +56,30 @@ def test_the_service_names_the_queue_with_its_error(serve, client: shardq.Client
     ]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "queues"), ("GET", "shards"), ("GET", "messages"), ("GET", "consumers"), ("GET", "dead-letters"),
+        ("POST", "sweep"), ("POST", "pause"),
+    ],
+)  # fmt: skip
+def test_a_call_on_such_a_queue_is_no_fault_of_the_caller(
+    serve, client: shardq.Client, method: str, path: str
+) -> None:
+    answer = serve().request(method, f"{API}/{path}/a-later", json=None if method == "GET" else {})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["retryable"]) == (500, "unreadable_settings", False)
+    assert "'a-later' cannot be read" in problem["detail"]
+    assert "use the version of shardq that wrote them" in problem["detail"]
+
+
+def test_the_page_of_such_a_queue_names_it_with_the_remedy(serve, client: shardq.Client) -> None:
+    page = serve(ui=True).get("/queues/a-later")
+    assert page.status_code == 500
+    assert "unreadable settings" in page.text
+    assert "restore a backup" in page.text
+
+
 def test_a_key_reads_no_settings_of_a_hidden_queue_in_an_error(serve, keys, client: shardq.Client) -> None:
     key = keys.create("ops", "read", ["orders*"])
     web = serve(keys=str(keys.path), doctor=examine)

@@ -125,7 +125,7 @@ def test_what_an_async_handler_raises_or_returns_decides_what_becomes_of_its_mes
         return b"done"
 
     report = Worker(queue, handler, idle_exit=0, retry_delay=600).run()
-    assert (report.worked, report.failed, report.snoozed, report.discarded) == (1, 5, 1, 1)
+    assert (report.worked, report.failed, report.snoozed, report.discarded) == (1, 6, 1, 1)
     assert report.dead_lettered == 1
     assert {message.body: message.deliveries for message in queue.peek(10)} == {
         b"fails": 1,

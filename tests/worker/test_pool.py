@@ -16,6 +16,7 @@ from shardq import Queue
 from shardq.worker import PoolReport, WorkerPool, WorkersFailing, slot
 from shardq.worker.shell_command import ShellCommand
 from shardq.worker.signals import stop_signals, without_interrupts
+from tests.processes import eventually
 
 
 def fill(queue: Queue, count: int, body: bytes = b"x") -> None:
@@ -59,7 +60,7 @@ def test_a_ctrl_c_that_comes_while_a_process_is_started_is_not_lost() -> None:
     with stop_signals(lambda: told.append(len(told))):
         with without_interrupts():
             os.kill(os.getpid(), signal.SIGINT)
-        assert told == [0]
+        assert eventually(lambda: told == [0])  # another thread of the process may have got the signal
 
 
 def test_processes_of_a_pool_ignore_ctrl_c_and_block_it_for_nobody(

@@ -35,7 +35,6 @@ LATE_SECONDS = 300.0  # and than this
 MOST_SHOWN = 300  # checks, of some fifty queues; of more those that are in order are left out
 MOST_AHEAD = 10_000  # messages that are looked at
 MOST_BLOCKING = 1_000  # messages that are looked at
-UNREADABLE_REMEDY = "use the version of shardq that wrote them, or restore a backup"
 
 
 @click.command(cls=ReadCommand, reports_damage=True, example="shardq doctor orders")
@@ -155,7 +154,7 @@ def examine(
                     *check_queue(client, opened, dead, late_after),
                 ]
             except InvalidSetting as error:  # the other queues are checked all the same
-                return [Check(name, "settings", False, str(error), UNREADABLE_REMEDY)]
+                return [Check(name, "settings", False, "cannot be read", str(error))]
 
         if queue is not None:
             checks += check(queue)

@@ -114,7 +114,7 @@ def drop_logs(store: Store, retry: Retry, queue: str) -> None:
     ]
     present = retry(store.load_queue, queue) if found else None  # it is looked for after they were read
     for kind, record in found:
-        if present is None or kind.kept(QueueSettings.decode(present.settings, present.name)) is None:
+        if present is None or kind.kept(QueueSettings.decode(present.settings, queue)) is None:
             retry(store.drop_queue, record.name, record)
 
 
