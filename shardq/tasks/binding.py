@@ -13,9 +13,8 @@ from shardq.base.receipt import MessageId
 from shardq.client import Client
 from shardq.client.producer import Producer
 from shardq.client.queue import Queue
-from shardq.client.queue_internals import found_in, holders_of
+from shardq.client.queue_internals import check_sends, found_in, holders_of
 from shardq.core.message import StoredMessage
-from shardq.core.sending.prepared import prepare_options
 from shardq.core.settings import QueueSettings, warn_of_differences
 from shardq.errors import BodyNotFound, InvalidMessage, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.storage.per_process import OwnLock
@@ -68,8 +67,7 @@ class Binding:
         """
         names = tasks or {str(each.headers[NAME]) for each in messages if each.headers}
         if queue not in self._opened_queues:  # a call that is refused creates no queue
-            for each in messages:
-                prepare_options(each, queue)
+            check_sends(self.client, queue, messages)
         try:
             return self._with_queue(queue, names, lambda opened: _sent(opened.producer, messages))
         except MessageTooLarge as error:

@@ -28,6 +28,7 @@ from shardq.core.sharding.placement import LaneTurns
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
+from shardq.storage.store import Store
 
 __all__ = [
     "PlannedBundle",
@@ -105,15 +106,15 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
     if not group:
         context.live.current()
         return context.placement.choose(context.live.layout, due, messages)
-    check_groups(context, f"group={shown(group_of(group))}")
+    check_groups(context.store, context.name, f"group={shown(group_of(group))}")
     return group_shard(context.name, group)
 
 
-def check_groups(context: QueueContext, wanted: str) -> None:
+def check_groups(store: Store, queue: str, wanted: str) -> None:
     """Raise UnsupportedByStore where the store has no groups, naming what needs one."""
-    if not context.store.capabilities.groups:
+    if not store.capabilities.groups:
         raise UnsupportedByStore(
-            f"{wanted}: the store of queue {context.name!r} keeps no order within groups: "
+            f"{wanted}: the store of queue {queue!r} keeps no order within groups: "
             "use SQLite, PostgreSQL, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one "
             "shard with one consumer"
         )
