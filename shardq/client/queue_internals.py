@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from shardq.base.clock import microseconds, to_datetime
 from shardq.base.codec import BYTES, Codec
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.receipt import MessageId
-from shardq.base.texts import shown
 from shardq.client.batch import Batch
 from shardq.client.consumer import Consumer
 from shardq.client.observed import consumer_class
@@ -30,22 +29,18 @@ from shardq.core.message import Message, StoredMessage
 from shardq.core.receiving.following import Following
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
-from shardq.core.sending.planned_bundles import check_groups, plan_bundles
+from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
-if TYPE_CHECKING:
-    from shardq.client.client import Client
-
 __all__ = [
     "QueueState",
     "at_last_delivery",
     "bodies_due",
     "chains_of",
-    "check_sends",
     "consumer_of",
     "count_deliveries",
     "count_queue",
@@ -215,18 +210,6 @@ def count_deliveries(consumer: Consumer, batch: Batch) -> None:
     if held:
         lease = consumer._receiving.lease_of([each.held for each in held])
         consumer._engines[held[0].held.shard.queue].start(held, lease)
-
-
-def check_sends(client: Client, queue: str, messages: Iterable[OutgoingMessage]) -> None:
-    """Raise the errors of the options of messages, for a queue that need not exist.
-
-    Raises InvalidMessage. For a group it raises UnsupportedByStore where the store has none, and StoreUnavailable.
-    """
-    for each in messages:
-        if group := prepare_options(each, queue).group:
-            if not client._store.capabilities.groups:
-                client._retry(client._store.ping)  # which tells a replica set
-            check_groups(client._store, queue, f"group={shown(group)}")
 
 
 def placed(queue: Queue, messages: Sequence[OutgoingMessage]) -> list[OutgoingMessage]:

@@ -18,12 +18,12 @@ from zlib import crc32
 import msgspec
 
 from shardq.base.large_body import LargeBody
-from shardq.base.outgoing_message import RetryToken, group_of, lane_of, stored_group
+from shardq.base.outgoing_message import OutgoingMessage, RetryToken, group_of, lane_of, stored_group
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard, group_shard
 from shardq.base.texts import shown
-from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.prepared import Send, expiry_of, size_of
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.sending.prepared import Send, expiry_of, prepare_options, size_of
 from shardq.core.sharding.placement import LaneTurns
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.storage.bundles import BundleData, encode_bundle
@@ -33,6 +33,7 @@ from shardq.storage.store import Store
 __all__ = [
     "PlannedBundle",
     "check_groups",
+    "check_sends",
     "choose_shard",
     "grouped_by_shard",
     "in_lanes",
@@ -118,6 +119,18 @@ def check_groups(store: Store, queue: str, wanted: str) -> None:
             "use SQLite, PostgreSQL, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one "
             "shard with one consumer"
         )
+
+
+def check_sends(contexts: QueueContexts, queue: str, messages: Iterable[OutgoingMessage]) -> None:
+    """Raise the errors of the options of messages, for a queue that need not exist.
+
+    Raises InvalidMessage. For a group it raises UnsupportedByStore where the store has none, and StoreUnavailable.
+    """
+    for each in messages:
+        if group := prepare_options(each, queue).group:
+            if not contexts.store.capabilities.groups:
+                contexts.retry(contexts.store.ping)  # which tells a replica set
+            check_groups(contexts.store, queue, f"group={shown(group)}")
 
 
 def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundle]]:
