@@ -180,7 +180,7 @@ class Run:
         sizes = map(len, part.bodies) if part.headers is None else _sizes(part.bodies, headers)
         admit(self._context, RUN, max(sizes, default=0))
         if part.groups is not None and any(part.groups):
-            check_groups(self._context, "a group")
+            check_groups(self._context.store, self._context.name, "a group")
 
     def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[PlannedBundle]:
         layout, counts = terms.layout, iter(terms.counts)

@@ -124,7 +124,7 @@ class _Sender:
                 f"`shardq resume {queue.name}` ends that"
             )
         if self.columns.group is not None:
-            check_groups(queue, f"column {self.columns.group!r}")
+            check_groups(queue.store, queue.name, f"column {self.columns.group!r}")
 
     def send(self, iterator: Iterator[pa.RecordBatch], run: str) -> TaskReport:
         """Send a partition."""

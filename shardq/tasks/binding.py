@@ -15,7 +15,7 @@ from shardq.client.producer import Producer
 from shardq.client.queue import Queue
 from shardq.client.queue_internals import found_in, holders_of
 from shardq.core.message import StoredMessage
-from shardq.core.sending.prepared import prepare_options
+from shardq.core.sending.planned_bundles import check_sends
 from shardq.core.settings import QueueSettings, warn_of_differences
 from shardq.errors import BodyNotFound, InvalidMessage, MessageTooLarge, QueueNotFound, SchemaMismatch
 from shardq.storage.per_process import OwnLock
@@ -67,13 +67,16 @@ class Binding:
         ``tasks`` are those that follow in this queue from a message that begins a workflow.
         """
         names = tasks or {str(each.headers[NAME]) for each in messages if each.headers}
-        if queue not in self._opened_queues:  # a call that is refused creates no queue
-            for each in messages:
-                prepare_options(each, queue)
+        self.check(queue, messages)
         try:
             return self._with_queue(queue, names, lambda opened: _sent(opened.producer, messages))
         except MessageTooLarge as error:
             raise self._too_large(queue, messages) from error
+
+    def check(self, queue: str, messages: Sequence[OutgoingMessage]) -> None:
+        """Raise the errors of the options of messages, so that a call that is refused creates no queue."""
+        if queue not in self._opened_queues:
+            check_sends(self.client._contexts, queue, messages)  # noqa: SLF001 - as a send does
 
     def settings(self, queue: str, tasks: Collection[str] = ()) -> QueueSettings:
         """Return the settings of a queue of tasks, at most a second old. One that is missing is created."""

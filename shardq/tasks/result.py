@@ -24,7 +24,7 @@ T_co = TypeVar("T_co", covariant=True)
 TaskState = Literal["waiting", "running", "done", "failed", "cancelled", "missing"]
 
 SURE_SECONDS = 1.0
-"""After which a waiter also asks whether the task is still in its queue, and between two such looks."""
+"""After which a waiter also asks whether the task is still in its queue, and between two such reads."""
 
 LONGEST_WAIT = 366 * 86_400.0
 
@@ -123,12 +123,12 @@ class Result(Generic[T_co]):
 
     async def _ended(self) -> Entry:
         wait = _Wait(None)
-        while (entry := await asyncio.to_thread(wait.look, self._look)) is None:
+        while (entry := await asyncio.to_thread(wait.read, self._read)) is None:
             check_wait(f"task {self.id}", bounded=False)
             await asyncio.sleep(wait.longest)
         return entry
 
-    def _look(self, sure: bool) -> Entry | None:
+    def _read(self, sure: bool) -> Entry | None:
         """Return the entry, if there is one. Raises ResultMissing when it is ``sure`` that none will come."""
         if not self._keep:
             raise ResultMissing(f"task {self.id} has no result: its option keep_result is 0")
@@ -144,7 +144,7 @@ class Result(Generic[T_co]):
 
     def _awaited(self, timeout: float | None) -> Entry:
         wait = _Wait(timeout)
-        while (entry := wait.look(self._look)) is None:
+        while (entry := wait.read(self._read)) is None:
             wait.check(self.id)
             check_wait(f"task {self.id}", bounded=timeout is not None)
             before = time.monotonic()
@@ -200,10 +200,10 @@ class _Wait:
     def waited(self) -> float:
         return time.monotonic() - self._began
 
-    def look(self, look: Callable[[bool], Entry | None]) -> Entry | None:
-        """Look once, now and then surely: that may cost many requests, and takes a tenth of the time at most."""
+    def read(self, read: Callable[[bool], Entry | None]) -> Entry | None:
+        """Read once, now and then surely: that may cost many requests, and takes a tenth of the time at most."""
         sure = self._is_sure(began := self.waited)
-        entry = look(sure)
+        entry = read(sure)
         if sure:
             self._sure_after = self.waited + max(SURE_SECONDS, 9 * (self.waited - began))
         return entry

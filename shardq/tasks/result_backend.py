@@ -301,7 +301,7 @@ class Upkeep:
         self._thread: threading.Thread | None = None
         self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
 
-    def look(self) -> None:
+    def begin_if_due(self) -> None:
         """Begin if it is time, unless the one before is still at it."""
         if time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
             return

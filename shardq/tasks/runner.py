@@ -80,7 +80,7 @@ class Runner:
         )  # and with one that ends before others of its unit
         self._binding, self._log = binding, binding.results
 
-    def look(self, units: Sequence[TaskUnit]) -> None:
+    def read_entries(self, units: Sequence[TaskUnit]) -> None:
         """Read the entries of tasks that were received together. Tasks without one are read later."""
         ids = [result_id(each) for unit in units for each in unit.attempt.batch if _may_stand(each)]
         if not ids:

@@ -12,7 +12,6 @@ import msgspec
 from shardq.base.outgoing_message import Headers, OutgoingMessage
 from shardq.base.texts import kind_of, shown
 from shardq.client.queue import Queue
-from shardq.core.sending.prepared import prepare_options
 from shardq.errors import InvalidSetting, PartialSend, QueueNotFound, SchemaMismatch, UnsupportedByStore
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.binding import Binding, settings_for
@@ -96,7 +95,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
                 "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
                 f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
             )
-        prepare_options(message, options.queue)
+        binding.check(options.queue, [message])
         create = partial(
             binding.client.schedules.create,
             schedule_id,

@@ -123,7 +123,7 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
             self._upkeep.finish()
 
     def _look_around(self) -> float:
-        self._upkeep.look()
+        self._upkeep.begin_if_due()
         self._reserved.write_due()
         return PATIENCE_SECONDS if self._reserved.are_new else WAIT_SECONDS
 
@@ -140,7 +140,7 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
         return is_alone
 
     def _begins(self, units: Sequence[TaskUnit]) -> None:
-        self._runner.look(units)
+        self._runner.read_entries(units)
         if self._threads:
             self._reserved.add(message for unit in units for message in unit.attempt.batch)
 

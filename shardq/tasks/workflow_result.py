@@ -24,7 +24,7 @@ from shardq.tasks.views import TaskView, views_of_steps
 
 __all__ = ["NothingSent", "WorkflowResult"]
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 _TELLING: tuple[TaskState, ...] = ("failed", "cancelled", "missing")
 
 
@@ -285,15 +285,15 @@ def _wait_for(end: _End, ends: Sequence[_End], until: float | None) -> None:
         left = None if until is None else max(0.0, until - time.monotonic())
         if len(ends) == 1:
             return end.wait(left)
-        look = _LOOK_SECONDS if left is None else min(left, _LOOK_SECONDS)
+        pause = _POLL_SECONDS if left is None else min(left, _POLL_SECONDS)
         try:
-            return end.wait(0.0 if left is None and is_in_worker() else look)
+            return end.wait(0.0 if left is None and is_in_worker() else pause)
         except ResultTimeout:
             for other in ends:
                 if other.state in _TELLING:
                     other.wait(0)
             check_wait(f"step {end.id}", bounded=until is not None)
-            if left is not None and left <= _LOOK_SECONDS:
+            if left is not None and left <= _POLL_SECONDS:
                 raise
 
 

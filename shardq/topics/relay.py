@@ -110,7 +110,7 @@ class Relay:
         """
         while True:
             self.run(fills=True)
-            record = self.look().subscriptions.get(name)
+            record = self.read().subscriptions.get(name)
             if record is None or record.incarnation != incarnation:
                 return None
             if record.filling is None:
@@ -148,10 +148,10 @@ class Relay:
         """Return a moment for the next round: later than that of any round before."""
         return max(self._log_context.store.now(), state.at + APART)
 
-    def look(self) -> TopicState:
+    def read(self) -> TopicState:
         """Read the topic's present state."""
         with self._lock.plain:
-            return self._register.look()
+            return self._register.read()
 
     def stop(self) -> None:
         """End waiting, and :meth:`run` after the round at hand. For other threads."""
@@ -176,7 +176,7 @@ class Relay:
         """Return whether the state has to be read though nothing is published."""
         if self._done:
             return True
-        state = self._register.look()
+        state = self._register.read()
         self._look_after_jump(state)
         return state.round is not None or any(each.filling for each in state.subscriptions.values())
 

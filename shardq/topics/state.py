@@ -52,7 +52,7 @@ _NEVER = _FIRST + 1_000 * 366 * 86_400_000_000
 _LAST_PRIORITY = 9
 _SAME_ID = 600_000_000  # microseconds for which a store surely knows an id after its message is finished
 _SLICE = 0.1  # seconds for which it is waited without such a read
-_LOOKS = 20
+_READS = 20
 _MOST_BYTES = 500_000  # of all subscriptions; a message has twice as much, for their rewinds and for a round
 _PAUSE = 0.01  # seconds between them
 
@@ -196,9 +196,9 @@ class Register:
             return None
         return Held(batch[0])
 
-    def look(self) -> TopicState:
+    def read(self) -> TopicState:
         """Read the present state."""
-        for _ in range(_LOOKS):
+        for _ in range(_READS):
             if (found := _seen(self._queue)) is not None:
                 return _decode(found)
             self._context.live.refresh()  # or it was deleted

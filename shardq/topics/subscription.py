@@ -126,7 +126,7 @@ class Subscription:
     def state(self) -> SubscriptionState:
         """Count the messages that it has, without those that are not relayed yet. Raises SubscriptionNotFound."""
         with self._there():
-            record, counts = self._known(self._relay().look()), self.queue.counts()
+            record, counts = self._known(self._relay().read()), self.queue.counts()
         return SubscriptionState(
             self.name,
             str(record.filter),
@@ -179,14 +179,14 @@ class Subscription:
             return state.with_subscription(self.name, None)
 
         with self._there():
-            self._known(self._relay().look())
+            self._known(self._relay().read())
             drop_subscription(self._contexts, self.queue.name)
             with telling_done(
                 lambda: f"subscription {self.name!r} is deleted, its name may be left: repeat the call"
             ):
                 self._relay().change(without)
                 drop_unnamed(
-                    self._contexts, self.topic, self.name, lambda: self._relay().look().incarnation(self.name)
+                    self._contexts, self.topic, self.name, lambda: self._relay().read().incarnation(self.name)
                 )
 
     def _known(self, state: TopicState) -> SubscriptionRecord:

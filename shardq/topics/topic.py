@@ -182,7 +182,7 @@ class Topic:
     def subscriptions(self) -> tuple[str, ...]:
         """Return the names of all subscriptions, sorted. Raises TopicNotFound."""
         with self._there():
-            known = self._relay.get().look().subscriptions
+            known = self._relay.get().read().subscriptions
             there = set(self._contexts.names(folder_of(self.name)))
             queues = {name: queue_of(self.name, name, each.incarnation) for name, each in known.items()}
             return tuple(sorted(name for name, queue in queues.items() if queue in there))
@@ -218,7 +218,7 @@ class Topic:
 
     def _opened(self, name: str, wanted: Any) -> Subscription | None:
         """Open an existing subscription; None when it does not exist, or its queue was deleted."""
-        record = self._relay.get().look().subscriptions.get(name)
+        record = self._relay.get().read().subscriptions.get(name)
         if record is None:
             return None
         if wanted is not None and wanted != record.filter:
@@ -273,7 +273,7 @@ class Topic:
         with telling_done(lambda: f"subscription {name!r} is made: repeat the call"):
             if not _confirmed(context):
                 return None
-            drop_unnamed(self._contexts, self.name, name, lambda: relay.look().incarnation(name))
+            drop_unnamed(self._contexts, self.name, name, lambda: relay.read().incarnation(name))
             if since is not None:
                 relay.fill(name, incarnation)
             return self._subscription(name, record)

@@ -25,7 +25,7 @@ from shardq.worker.json_log import JsonLog
 from shardq.worker.options import WorkerKeywords, WorkerOptions, assign
 from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport
-from shardq.worker.scaling import LOOK_SECONDS, Backlog, Processes, Scaling, bounds
+from shardq.worker.scaling import COUNT_SECONDS, Backlog, Processes, Scaling, bounds
 from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 
@@ -197,7 +197,7 @@ class WorkerPool:
             stack.enter_context(call_unless_handled(self._signals()))
             stack.callback(self._end)
             if self._scaling.least < self._scaling.most:
-                self._backlog = Backlog(self._plan.url, self._plan.queues, LOOK_SECONDS)
+                self._backlog = Backlog(self._plan.url, self._plan.queues, COUNT_SECONDS)
                 self._backlog.start()
                 stack.callback(self._backlog.close)
             while not self._turn():
@@ -246,7 +246,7 @@ class WorkerPool:
         active = [slot for slot in self._slots if not (slot.retired or slot.finished)]
         idle = [slot for slot in active if slot.idle]
         handled = self.report.total.handled
-        wanted = self._scaling.look(
+        wanted = self._scaling.decide(
             time.monotonic(), due=due, handled=handled, processes=len(active), idle=len(idle)
         )
         for slot in idle[: max(0, len(active) - wanted)]:

@@ -13,8 +13,8 @@ from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
 
 __all__ = [
+    "COUNT_SECONDS",
     "DOWN_SECONDS",
-    "LOOK_SECONDS",
     "UP_SECONDS",
     "Backlog",
     "Processes",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 _log = Log(__name__)
-LOOK_SECONDS = 10.0  # from one count of the queues to the next
+COUNT_SECONDS = 10.0  # from one count of the queues to the next
 UP_SECONDS = 20.0  # that too much is due before processes are added
 DOWN_SECONDS = 60.0  # that nothing is due and a process is idle before one is retired
 MAX_PROCESSES = 1_000
@@ -101,17 +101,17 @@ class Scaling:
     seconds, one process is retired. Either begins anew after each change, and when a count finds it otherwise.
 
     >>> scaling = Scaling(1, 8)
-    >>> [scaling.look(now, due=100, handled=now, processes=2, idle=0) for now in (0, 10, 20)]
+    >>> [scaling.decide(now, due=100, handled=now, processes=2, idle=0) for now in (0, 10, 20)]
     [2, 2, 3]
     """
 
     def __init__(self, least: int, most: int) -> None:
         self.least, self.most = least, most
-        self._seen: tuple[float, int] | None = None  # the last look, and how many were handled until then
+        self._seen: tuple[float, int] | None = None  # the last count, and how many were handled until then
         self._behind_since: float | None = None
         self._idle_since: float | None = None
 
-    def look(self, now: float, *, due: int, handled: int, processes: int, idle: int) -> int:
+    def decide(self, now: float, *, due: int, handled: int, processes: int, idle: int) -> int:
         """Return how many processes there should be from now on.
 
         ``handled`` counts messages since the start. ``idle`` is how many of the ``processes`` hold no message.
@@ -134,7 +134,7 @@ class Scaling:
         before, self._seen = self._seen, (now, handled)
         if before is None or now <= before[0]:
             return 0.0
-        return (handled - before[1]) * LOOK_SECONDS / (now - before[0])
+        return (handled - before[1]) * COUNT_SECONDS / (now - before[0])
 
 
 def bounds(processes: Processes) -> tuple[int, int]:

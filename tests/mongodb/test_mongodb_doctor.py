@@ -65,6 +65,7 @@ def test_a_queue_in_use_is_well_for_root_and_for_a_user_with_the_roles_that_are_
         found = findings(url)
         assert {"rights", "indexes", "schema"} <= found.keys()
         assert [each for each in found.values() if not each.ok or each.warning] == []
+        assert "history are not checked" in found["indexes"].value
 
 
 @pytest.mark.parametrize(

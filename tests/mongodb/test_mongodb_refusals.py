@@ -6,6 +6,7 @@ import os
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -32,7 +33,9 @@ from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
+from shardq.tasks import Task, Tasks
 from shardq.testing import BundleFactory
+from shardq.testing.seam import store_of
 from tests.local_server import local_server
 
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("test_mongodb_refusals")]
@@ -274,6 +277,35 @@ def test_a_forward_to_another_shard_of_a_standalone_server_is_refused_with_the_r
     request = Forward(Acknowledge(shard, ()), Append(Shard(shard.queue, 0, 1), (bundle,)))
     with pytest.raises(UnsupportedByStore, match="replica set of one member"):
         store.forward(request)
+
+
+@pytest.mark.parametrize(
+    "send",
+    [
+        lambda add: add.options(group="g").send(1),
+        lambda add: add.options(group="g").signature(1).schedule("s", every=60),
+    ],
+    ids=["send", "schedule"],
+)
+def test_a_task_of_a_group_that_a_standalone_server_refuses_creates_no_queue(
+    mongodb_url: str, send: Callable[[Task[[int], int, int]], object]
+) -> None:
+    queue, tasks = f"t{os.urandom(6).hex()}", Tasks()
+
+    @tasks.task(queue=queue)
+    def add(number: int) -> int:
+        return number
+
+    with shardq.connect(mongodb_url) as client, shardq.connect(mongodb_url) as fresh:
+        client.ping()
+        is_refused = not store_of(client).capabilities.groups
+        tasks.bind(fresh)  # which has not asked the server yet
+        with pytest.raises(UnsupportedByStore, match="'g'") if is_refused else nullcontext():
+            send(add)
+        found = client.queues(queue)
+        for name in found:
+            client.delete_queue(name)
+    assert (not found) is is_refused
 
 
 def test_the_password_is_in_no_log(

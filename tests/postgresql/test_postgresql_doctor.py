@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 
 import psycopg
@@ -18,6 +19,11 @@ INDEXES = """
     SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = %s AND tablename NOT LIKE 'finished!_%%' ESCAPE '!'
     AND indexname NOT IN (SELECT conname FROM pg_constraint)
 """
+CONSTRAINTS = """
+    SELECT conrelid::regclass::text, conname, pg_get_constraintdef(oid) FROM pg_constraint
+    WHERE connamespace = %s::regnamespace AND contype IN ('p', 'u')
+"""
+LIVE = "SELECT relname, n_live_tup FROM pg_stat_user_tables WHERE schemaname = %s AND n_live_tup >= 1000"
 
 
 def told(store: PostgresStore) -> dict[str, Finding]:
@@ -97,6 +103,35 @@ def test_indexes_that_are_missing_are_named(
             assert (found.ok, found.value.endswith(f": {name}")) == (False, True)
             connection.execute(statement.replace(" ON ONLY ", " ON "))  # with ONLY it would not be valid
     assert told(store)["indexes"].ok
+
+
+def test_constraints_that_are_missing_are_named_by_their_indexes(
+    open_store: Callable[..., PostgresStore], schema_url: str
+) -> None:
+    store, address = open_store(), parse(schema_url)[0]
+    store.create_schema()
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        made = connection.execute(CONSTRAINTS, (address.schema,)).fetchall()
+        assert len(made) > 5
+        for table, name, definition in made:
+            connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT {name}")
+            found = told(store)["indexes"]
+            assert (found.ok, found.value.endswith(f": {name}")) == (False, True)
+            connection.execute(f"ALTER TABLE {table} ADD CONSTRAINT {name} {definition}")
+    assert told(store)["indexes"].ok
+
+
+def test_rows_that_the_schema_has_for_the_planner_are_not_counted(
+    open_store: Callable[..., PostgresStore], schema_url: str
+) -> None:
+    store, address = open_store(), parse(schema_url)[0]
+    store.create_schema()
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        while len(live := connection.execute(LIVE, (address.schema,)).fetchall()) < 2:
+            time.sleep(0.1)  # a session reports its statistics after its transaction
+    assert dict(live) == {"slice": 5_000, "bundle_data": 1_000}
+    found = told(store)
+    assert [found[f"table {name}"].value.split(",")[0] for name, _ in live] == ["0 rows", "0 rows"]
 
 
 def test_a_server_that_cannot_be_reached_is_told(open_store: Callable[..., PostgresStore]) -> None:

@@ -24,6 +24,7 @@ from pymongo.errors import PyMongoError  # noqa: E402
 import shardq  # noqa: E402
 from shardq.storage.mongodb import collections  # noqa: E402
 from shardq.testing.seam import store_of  # noqa: E402
+from shardq.worker import Worker  # noqa: E402
 from tests.forking import forked  # noqa: E402
 from tests.mongodb_server import MEMBERS, _server  # noqa: E402
 
@@ -209,6 +210,7 @@ def test_a_disturbed_transaction_is_done_again_by_the_driver_and_sends_once(
 def test_what_cannot_be_part_of_it_is_refused(
     client: shardq.Client, queue: shardq.Queue, session: ClientSession, made_before: bool
 ) -> None:
+    empty = client.create_queue(f"{queue.name}-empty").name
     queue.alter(history_retention=60, keep_results=True)
     if made_before:  # the queues of large bodies and of results are there then
         queue.producer().send_stream(io.BytesIO(b"large"))
@@ -224,6 +226,9 @@ def test_what_cannot_be_part_of_it_is_refused(
             lambda: orders.ack([message.receipt], results={message.receipt: b"2"}),
             lambda: producer.send_stream(io.BytesIO(b"large")),
             lambda: orders.consumer().receive(1),
+            lambda: within.queue(empty).consumer().receive(1),
+            lambda: within.queue(empty).consumer().pop(wait=1),
+            Worker(within.queue(empty), lambda _message: None, idle_exit=0).run,
             orders.purge,
             lambda: within.create_queue("new"),
         ):

@@ -14,6 +14,7 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not i
 
 import shardq  # noqa: E402
 from shardq.storage.abilities import TransactionEnded  # noqa: E402
+from shardq.worker import Worker  # noqa: E402
 from tests.postgresql.blocked import until_blocked  # noqa: E402
 
 pytestmark = pytest.mark.server
@@ -76,14 +77,23 @@ def test_what_waits_behind_the_transaction_is_done_when_it_has_ended(
     assert queue.producer().send(b"another", dedupe_key="d")
 
 
+@pytest.mark.parametrize("pending", [1, 0])
 def test_receiving_is_refused_before_anything_is_done(
-    client: shardq.Client, queue: shardq.Queue, app: Any
+    client: shardq.Client, queue: shardq.Queue, app: Any, pending: int
 ) -> None:
-    queue.producer().send(b"x")
-    with client.transaction(connection=app) as within, pytest.raises(shardq.UnsupportedByStore):
-        within.queue(queue.name).consumer().receive(1)
+    queue.producer().send_many([b"x"] * pending)
+    with client.transaction(connection=app) as within:
+        joined = within.queue(queue.name)
+        for receive in (
+            lambda: joined.consumer().receive(1),
+            lambda: joined.consumer().pop(wait=1),
+            lambda: joined.consumer(prefetch=2).receive(1, wait=1),
+            Worker(joined, lambda _message: None, idle_exit=0).run,
+        ):
+            with pytest.raises(shardq.UnsupportedByStore, match="cannot be part of a transaction"):
+                receive()
     app.rollback()
-    assert queue.counts().ready == 1
+    assert queue.counts().ready == pending
 
 
 def test_a_queue_that_does_not_exist_leaves_the_transaction_as_it_was(

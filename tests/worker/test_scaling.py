@@ -19,7 +19,7 @@ from shardq.pipelines.worker import PipelinePlan
 from shardq.tasks.app import TaskPlan
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, pool, scaling
 from shardq.worker.process import WorkerPlan
-from shardq.worker.scaling import DOWN_SECONDS, LOOK_SECONDS, UP_SECONDS, Backlog, Scaling
+from shardq.worker.scaling import COUNT_SECONDS, DOWN_SECONDS, UP_SECONDS, Backlog, Scaling
 from shardq.worker.slot import Slot
 
 FLOW = (
@@ -44,8 +44,8 @@ def follow(looks: list[Look], *, least: int = 1, most: int = 8, processes: int =
     decided, handled, found = Scaling(least, most), 0, []
     for number, (due, done, idle) in enumerate(looks):
         handled += done
-        processes = decided.look(
-            number * LOOK_SECONDS, due=due, handled=handled, processes=processes, idle=idle
+        processes = decided.decide(
+            number * COUNT_SECONDS, due=due, handled=handled, processes=processes, idle=idle
         )
         found.append(processes)
     return found
@@ -82,25 +82,25 @@ def test_processes_are_added_when_too_much_is_due_for_long_and_retired_when_noth
 def test_the_pace_is_that_of_the_time_that_has_passed() -> None:
     late = Scaling(1, 8)
     found = [
-        late.look(now, due=60, handled=handled, processes=1, idle=0)
+        late.decide(now, due=60, handled=handled, processes=1, idle=0)
         for now, handled in [(0, 0), (15, 60), (60, 390), (80, 490), (90, 540), (100, 590)]
     ]  # in 10 seconds 40, 73, 50, 50, 50
     assert found == [1, 1, 1, 1, 1, 2]
 
 
-LOOKS = st.lists(
+COUNTS = st.lists(
     st.tuples(st.floats(0.1, 100), st.integers(0, 1000), st.integers(0, 1000), st.integers(0, 8)), max_size=60
 )
 
 
-@given(LOOKS, st.integers(1, 4), st.integers(0, 8))
+@given(COUNTS, st.integers(1, 4), st.integers(0, 8))
 def test_in_every_history_it_stays_within_its_bounds_and_changes_are_far_apart(
     looks: list[tuple[float, int, int, int]], least: int, more: int
 ) -> None:
     decided, processes, now, handled, changed = Scaling(least, least + more), least, 0.0, 0, float("-inf")
     for seconds, due, done, idle in looks:
         now, handled = now + seconds, handled + done
-        wanted = decided.look(now, due=due, handled=handled, processes=processes, idle=min(idle, processes))
+        wanted = decided.decide(now, due=due, handled=handled, processes=processes, idle=min(idle, processes))
         assert least <= wanted <= least + more
         if wanted > processes:
             assert due > 0
@@ -216,8 +216,8 @@ def test_a_process_that_is_retired_ends_what_it_has_begun_and_gives_back_the_res
 def test_a_pool_grows_with_what_is_due_and_shrinks_when_it_is_done_and_loses_nothing(
     url: str, queue: Queue, handlers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "LOOK_SECONDS", 0.1)
-    for name, seconds in {"LOOK_SECONDS": 0.1, "UP_SECONDS": 0.2, "DOWN_SECONDS": 0.3}.items():
+    monkeypatch.setattr(pool, "COUNT_SECONDS", 0.1)
+    for name, seconds in {"COUNT_SECONDS": 0.1, "UP_SECONDS": 0.2, "DOWN_SECONDS": 0.3}.items():
         monkeypatch.setattr(scaling, name, seconds)
     queue.producer().send_many([b"x"] * 30)
     seen: list[int] = []
@@ -251,4 +251,4 @@ def test_a_pool_of_one_size_counts_nothing(
 
 
 def test_processes_that_have_ended_by_themselves_are_not_made_up_for() -> None:
-    assert Scaling(3, 8).look(0.0, due=0, handled=0, processes=1, idle=1) == 1
+    assert Scaling(3, 8).decide(0.0, due=0, handled=0, processes=1, idle=1) == 1

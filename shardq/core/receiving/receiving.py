@@ -25,7 +25,7 @@ from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, regist
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
 from shardq.core.sharding.surveying import Probing, Surveyed, survey
-from shardq.errors import ShardqError
+from shardq.errors import ShardqError, UnsupportedByStore
 
 __all__ = ["Receiving"]
 
@@ -52,6 +52,7 @@ class Receiving:
         self._first, self._store, self._retry = first, first.store, first.retry
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
+        self._can_claim = first.store.capabilities.claims
         self._claims_of = partial(
             QueueClaims,
             consumer=consumer,
@@ -134,7 +135,13 @@ class Receiving:
 
         With ``news``, only these queues have to be probed, and those where a probe is due. With ``rooms`` only these
         are received from, and at most the given number of messages of each.
+
+        Raises UnsupportedByStore within a transaction of the application whose store refuses claims there.
         """
+        if not self._can_claim:
+            raise UnsupportedByStore(
+                "receiving cannot be part of a transaction of the application on this store: do that outside of it"
+            )
         began, alone = time.monotonic(), self._alone
         if alone is not None and news and not self._polls:
             alone.reader.told()

@@ -18,20 +18,22 @@ from zlib import crc32
 import msgspec
 
 from shardq.base.large_body import LargeBody
-from shardq.base.outgoing_message import RetryToken, group_of, lane_of, stored_group
+from shardq.base.outgoing_message import OutgoingMessage, RetryToken, group_of, lane_of, stored_group
 from shardq.base.receipt import MessageId
 from shardq.base.shard import Shard, group_shard
 from shardq.base.texts import shown
-from shardq.core.context.queue_context import QueueContext
-from shardq.core.sending.prepared import Send, expiry_of, size_of
+from shardq.core.context.queue_context import QueueContext, QueueContexts
+from shardq.core.sending.prepared import Send, expiry_of, prepare_options, size_of
 from shardq.core.sharding.placement import LaneTurns
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
+from shardq.storage.store import Store
 
 __all__ = [
     "PlannedBundle",
     "check_groups",
+    "check_sends",
     "choose_shard",
     "grouped_by_shard",
     "in_lanes",
@@ -105,18 +107,30 @@ def choose_shard(context: QueueContext, due: int, messages: int, group: str = ""
     if not group:
         context.live.current()
         return context.placement.choose(context.live.layout, due, messages)
-    check_groups(context, f"group={shown(group_of(group))}")
+    check_groups(context.store, context.name, f"group={shown(group_of(group))}")
     return group_shard(context.name, group)
 
 
-def check_groups(context: QueueContext, wanted: str) -> None:
+def check_groups(store: Store, queue: str, wanted: str) -> None:
     """Raise UnsupportedByStore where the store has no groups, naming what needs one."""
-    if not context.store.capabilities.groups:
+    if not store.capabilities.groups:
         raise UnsupportedByStore(
-            f"{wanted}: the store of queue {context.name!r} keeps no order within groups: "
+            f"{wanted}: the store of queue {queue!r} keeps no order within groups: "
             "use SQLite, PostgreSQL, Cassandra, or a replica set of MongoDB (one member will do), or a queue of one "
             "shard with one consumer"
         )
+
+
+def check_sends(contexts: QueueContexts, queue: str, messages: Iterable[OutgoingMessage]) -> None:
+    """Raise the errors of the options of messages, for a queue that need not exist.
+
+    Raises InvalidMessage. For a group it raises UnsupportedByStore where the store has none, and StoreUnavailable.
+    """
+    for each in messages:
+        if group := prepare_options(each, queue).group:
+            if not contexts.store.capabilities.groups:
+                contexts.retry(contexts.store.ping)  # which tells a replica set
+            check_groups(contexts.store, queue, f"group={shown(group)}")
 
 
 def grouped_by_shard(bundles: Iterable[PlannedBundle]) -> list[list[PlannedBundle]]:

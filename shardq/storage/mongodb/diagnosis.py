@@ -19,6 +19,7 @@ __all__ = ["diagnose"]
 
 _NEARLY = 0.9  # of the room there is
 _NAMED = 3  # collections
+_ALL = "all; those of the history are not checked, a sweep makes them"
 _MOMENT = 1.0  # seconds between the two reads of indexes that are missing
 _ACTIONS = frozenset((
     "collMod", "createCollection", "createIndex", "dropCollection", "dropIndex", "find", "insert", "listCollections",
@@ -80,7 +81,10 @@ def _covers(resource: Document, database: str) -> bool:
 
 
 def _indexes(session: Session) -> Finding:
-    """Report which indexes collections lack. Those of the history are made where history is kept."""
+    """Report which indexes collections lack.
+
+    That of the history is only where history is kept. To find a lost one, all of a collection would have to be read.
+    """
     lacking = {
         name: found for name, wanted in _indexed(session) if (found := _lacking(session, name, wanted))
     }
@@ -94,7 +98,7 @@ def _indexes(session: Session) -> Finding:
     return Finding(
         "indexes",
         ok=not named,
-        value=f"missing: {'; '.join(named[:_NAMED])}{more}" if named else "all",
+        value=f"missing: {'; '.join(named[:_NAMED])}{more}" if named else _ALL,
         remedy="; ".join(_making(lacking)),
     )
 

@@ -30,7 +30,7 @@ from shardq.storage.writing import after_a_write
 
 __all__ = ["Claims", "Taken", "read"]
 
-_FEW_ROWS = 16  # that are looked at, as bundles may have many messages each
+_FEW_ROWS = 16  # that are read, as bundles may have many messages each
 
 _TAIL_COLUMNS = """
     shard_key, bundle_id, first, count, sent_count, priority, due, deliveries, unstarted, token, processed_at,
@@ -182,7 +182,7 @@ class Claims:
         shard_key, until, wanted = 0, 0, request.limit
         most = min(wanted, max(_FEW_ROWS, ceil(1.25 * wanted / self._of_a_row)))
         while wanted > 0:
-            found = session.statement(_look_and_take, request, wanted, most, not rows)
+            found = session.statement(_find_and_take, request, wanted, most, not rows)
             if found is None:
                 if rows:  # what is there is answered
                     break
@@ -206,7 +206,7 @@ class Claims:
                 session.statement(raise_to, read, moments)
 
 
-def _look_and_take(
+def _find_and_take(
     sql: Sql, request: Claim, wanted: int, most: int, is_first: bool, now: int
 ) -> tuple[int, int, int, list[Row], Read | None] | None:
     """Return the shard's key, the end of the lease, how many rows were seen, those that were taken, and what was read.

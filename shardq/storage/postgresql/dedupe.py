@@ -68,7 +68,7 @@ class KeyMethods:
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Read the keys; change them in one transaction where some are as the caller saw them."""
-        standing = self.session.read(_look, queue, changes)
+        standing = self.session.read(_values, queue, changes)
         if all(
             found != change.before or found == change.after
             for found, change in zip(standing, changes, strict=True)
@@ -118,7 +118,7 @@ def expire(sql: Sql, queue: str, now: int) -> int:
     return sql.run(_EXPIRE, queue, now)
 
 
-def _look(sql: Sql, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
+def _values(sql: Sql, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
     """Return the values under the unique keys."""
     if not changes:
         return ()
@@ -141,7 +141,7 @@ def _change(sql: Sql, queue: str, changes: Sequence[KeyChange], _now: int) -> tu
             sql.run(_TAKE_OUT, queue_key, key, _bytes(change.before or ""))
         else:
             sql.run(_SET, queue_key, key, _bytes(change.before or ""), _bytes(change.after))
-    return _look(sql, queue, changes)
+    return _values(sql, queue, changes)
 
 
 def _list(sql: Sql, queue: str, after: str, limit: int) -> tuple[KeyEntry, ...]:

@@ -47,21 +47,24 @@ _VALID_INDEXES = """
 """
 _INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+)")
 _TABLE = re.compile(r"CREATE TABLE {schema}\.(\w+)")
+_COLUMNS = re.compile(r"CREATE TABLE {schema}\.(\w+) \((.*?)\n\)", re.DOTALL)
+_UNIQUE = re.compile(r"^ +(?:(\w+) .*UNIQUE\b|UNIQUE \((.+)\))", re.MULTILINE)
 _CHANGES = {"INSERT", "UPDATE", "DELETE"}
 _LONG = 15 * 60  # seconds of a transaction that keeps dead rows from being removed
 _MOST_DEAD = 1_000_000
 _NAMED = 3  # tables
+_OF_NO_SHARD = {"slice": 5_000, "bundle_data": 1_000}  # rows that the schema has for the planner
 
 
 def diagnose(session: Session, address: Address) -> tuple[Finding, ...]:
     """Inspect the server, its settings and the tables; changes nothing."""
     try:
-        return tuple(session.read(lambda sql: list(_look(sql, address))))
+        return tuple(session.read(lambda sql: list(_findings(sql, address))))
     except ShardqError as error:
         return (Finding("server", False, str(error)),)
 
 
-def _look(sql: Sql, address: Address) -> Iterator[Finding]:
+def _findings(sql: Sql, address: Address) -> Iterator[Finding]:
     ((release, number, is_standby),) = sql.all(_SERVER)
     yield Finding("server", number >= _OLDEST, f"PostgreSQL {release}", "use PostgreSQL 15 or newer")
     yield Finding(
@@ -112,7 +115,7 @@ def _rights(sql: Sql, address: Address) -> Finding:
 
 def _indexes(sql: Sql, address: Address) -> Finding:
     there = {name for (name,) in sql.all(_VALID_INDEXES, address.schema)}
-    missing = [name for name in _made(_INDEX) if name not in there]
+    missing = [name for name in [*_made(_INDEX), *_made_by_constraints()] if name not in there]
     return Finding(
         "indexes",
         ok=not missing,
@@ -124,6 +127,16 @@ def _indexes(sql: Sql, address: Address) -> Finding:
 def _made(kind: re.Pattern[str]) -> list[str]:
     """Return the names of the tables or indexes that the schema has."""
     return [name for each in migrations("postgresql") for name in kind.findall(each.text)]
+
+
+def _made_by_constraints() -> Iterator[str]:
+    """Yield the names that the server gives the indexes of primary keys and unique constraints."""
+    for migration in migrations("postgresql"):
+        for table, columns in _COLUMNS.findall(migration.text):
+            if "PRIMARY KEY" in columns:
+                yield f"{table}_pkey"
+            for one, several in _UNIQUE.findall(columns):
+                yield "_".join([table, *(one or several).split(", "), "key"])
 
 
 def _named(tables: list[str]) -> str:
@@ -150,7 +163,7 @@ def _tables(sql: Sql, address: Address) -> Iterator[Finding]:
         yield Finding(
             f"table {table}",
             ok=True,
-            value=f"{live} rows, {dead} dead, {vacuumed}",
+            value=f"{max(live - _OF_NO_SHARD.get(table, 0), 0)} rows, {dead} dead, {vacuumed}",
             remedy="look for long transactions, replication slots and too few workers of autovacuum",
             warning=dead > max(_MOST_DEAD, live),
         )

@@ -96,13 +96,13 @@ class JoinedSession(Session):
             TransactionStatus.ACTIVE,
         )
 
-    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Return what ``look`` finds, changes of the transaction included."""
-        return self._within(look, *args)
+    def read(self, query: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Return what ``query`` finds, changes of the transaction included."""
+        return self._within(query, *args)
 
-    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Return what ``look`` finds, changes of the transaction included."""
-        return self._within(look, *args)
+    def snapshot(self, query: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Return what ``query`` finds, changes of the transaction included."""
+        return self._within(query, *args)
 
     def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts) -> T:
         """Make a change that stands if the application commits."""

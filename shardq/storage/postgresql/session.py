@@ -47,13 +47,13 @@ class Session:
         self.address, self.now = address, now
         self._pool = PerProcess(partial(Pool, address, now, limit=pool_size, patience=_FREE_SECONDS))
 
-    def read(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Return what ``look`` finds. Each of its statements sees what is committed when it begins."""
-        return self._use(self._look, look, args)
+    def read(self, query: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Return what ``query`` finds. Each of its statements sees what is committed when it begins."""
+        return self._use(self._query, query, args)
 
-    def snapshot(self, look: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Return what ``look`` finds in one state of the database."""
-        return self._use(self._look_at_once, look, args)
+    def snapshot(self, query: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Return what ``query`` finds in one state of the database."""
+        return self._use(self._query_at_once, query, args)
 
     def statement(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts) -> T:
         """Make a change of one statement, which commits automatically. It is given the arguments and the moment."""
@@ -102,18 +102,18 @@ class Session:
                 raise translate(error, str(self.address)) from error
         raise AssertionError("the last attempt has raised")
 
-    def _look(self, connection: Connection, look: Callable[[Sql, Unpack[Ts]], T], args: tuple[*Ts]) -> T:
+    def _query(self, connection: Connection, query: Callable[[Sql, Unpack[Ts]], T], args: tuple[*Ts]) -> T:
         try:
-            return look(connection.sql, *args)
+            return query(connection.sql, *args)
         except psycopg.Error as error:
             raise self._failed(error) from error
 
-    def _look_at_once(
-        self, connection: Connection, look: Callable[[Sql, Unpack[Ts]], T], args: tuple[*Ts]
+    def _query_at_once(
+        self, connection: Connection, query: Callable[[Sql, Unpack[Ts]], T], args: tuple[*Ts]
     ) -> T:
         try:
             connection.sql.script(_BEGIN_SNAPSHOT)
-            return look(connection.sql, *args)
+            return query(connection.sql, *args)
         except psycopg.Error as error:
             raise self._failed(error) from error
         finally:
