@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from math import isfinite
@@ -15,9 +15,21 @@ from shardq.base.codec import JSON, codec_named
 from shardq.base.outgoing_message import Headers, HeaderValue
 from shardq.core.message import Message, StoredMessage
 from shardq.core.settling.dead_letters import REASON, deliveries_before
-from shardq.errors import InvalidMessage
+from shardq.errors import InvalidMessage, ShardqError, StoreUnavailable
+from shardq.storage.requests import Peek, PeekPage
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["HeaderObject", "HeaderText", "MessageView", "body_text", "header_texts", "row_of", "view_of"]
+__all__ = [
+    "HeaderObject",
+    "HeaderText",
+    "MessageView",
+    "ReadableStore",
+    "body_text",
+    "header_texts",
+    "row_of",
+    "view_of",
+]
 
 PREVIEW = 60
 
@@ -201,3 +213,27 @@ def _naming(message: Message | StoredMessage) -> Iterator[None]:
         raise InvalidMessage(
             f"message {message.id}: {error}; without --codec it is shown as it is"
         ) from error
+
+
+class ReadableStore(WrappedStore):
+    """Does what the inner store does, but a peek leaves out the messages that cannot be read, as of a damaged file.
+
+    Of a shard these are the first unreadable message and all behind it. Their error is given to ``leave_out``.
+    """
+
+    def __init__(self, inner: Store, leave_out: Callable[[ShardqError], None]) -> None:
+        super().__init__(inner)
+        self._leave_out = leave_out
+
+    def peek(self, request: Peek) -> PeekPage:
+        """Return a page of a shard, up to the first message that cannot be read."""
+        try:
+            return super().peek(request)
+        except StoreUnavailable as error:
+            if error.retryable:
+                raise
+            if request.limit > 1:  # those of the page before the first unreadable one
+                return self.peek(msgspec.structs.replace(request, limit=request.limit // 2))
+            text = f"shard {request.shard} is shown up to its first unreadable message: {error}"
+            self._leave_out(StoreUnavailable(text, retryable=False))
+            return PeekPage((), b"")

@@ -1,7 +1,6 @@
 """Stores around other stores.
 
-One changes nothing, and others are built on it. One adds signals, one measures each request, and one shows what can be
-read of a damaged file.
+One changes nothing, and others are built on it. One adds signals, and one measures each request.
 """
 
 # ruff: noqa: D102 -- see the port
@@ -14,7 +13,6 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 import msgspec
 
 from shardq.base.shard import Shard
-from shardq.errors import ShardqError, StoreUnavailable
 from shardq.storage.abilities import CrossShardStore, SavedFile, SavedStore, Settle, TransactionalStore
 from shardq.storage.keys import KeyChange, KeyEntry
 from shardq.storage.listening import Listener
@@ -41,7 +39,7 @@ from shardq.storage.requests import (
 from shardq.storage.signals import OpenLine, Signals
 from shardq.storage.store import Capabilities, Store
 
-__all__ = ["ObservedStore", "ReadableStore", "SignalledStore", "WrappedStore"]
+__all__ = ["ObservedStore", "SignalledStore", "WrappedStore"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -188,29 +186,6 @@ class WrappedStore:
 
     def listen(self, wake: Callable[[], None]) -> Listener:
         return self.call("listen", self.inner.listen, wake)
-
-
-class ReadableStore(WrappedStore):
-    """Does what the inner store does, but a peek leaves out the messages that cannot be read, as of a damaged file.
-
-    Of a shard these are the first unreadable message and all behind it. Their error is given to ``leave_out``.
-    """
-
-    def __init__(self, inner: Store, leave_out: Callable[[ShardqError], None]) -> None:
-        super().__init__(inner)
-        self._leave_out = leave_out
-
-    def peek(self, request: Peek) -> PeekPage:
-        try:
-            return super().peek(request)
-        except StoreUnavailable as error:
-            if error.retryable:
-                raise
-            if request.limit > 1:  # those of the page before the first unreadable one
-                return self.peek(msgspec.structs.replace(request, limit=request.limit // 2))
-            text = f"shard {request.shard} is shown up to its first unreadable message: {error}"
-            self._leave_out(StoreUnavailable(text, retryable=False))
-            return PeekPage((), b"")
 
 
 class SignalledStore(WrappedStore):

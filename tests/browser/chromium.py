@@ -102,8 +102,11 @@ def overflow(page: Page) -> int:
 def press_to(target: Locator, key: str = "Tab") -> None:
     """Move the focus to an element by a key alone. The focus has to be seen."""
     keyboard = target.page.keyboard
+    # Asked for in one step: between two, a page that reads itself again may replace the element, which is passed then.
+    focused = target.and_(target.page.locator(":focus"))
+    target.wait_for(state="attached")
     for _ in range(MOST_STOPS):
-        if target.evaluate("element => element === document.activeElement"):
+        if focused.count():
             outline = target.evaluate("element => getComputedStyle(element).outlineStyle")
             assert outline != "none", f"{target} does not show that it has the focus"
             return

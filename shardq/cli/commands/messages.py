@@ -24,7 +24,7 @@ from shardq.cli.command import (
     queue_argument,
 )
 from shardq.cli.failures import NOT_FOUND
-from shardq.cli.message_view import row_of, view_of
+from shardq.cli.message_view import ReadableStore, row_of, view_of
 from shardq.cli.output import output_option, write_body
 from shardq.cli.printing import many, note, print_columns, print_json, print_message
 from shardq.cli.selection import Progress, held_options, selected_filter, selection_options
@@ -33,7 +33,6 @@ from shardq.client.queue import MANY, Queue
 from shardq.core.logs.event_log import Event
 from shardq.core.selecting import MessageFilter
 from shardq.core.settings import check_number
-from shardq.storage.wrapped_store import ReadableStore
 
 __all__ = ["get", "history", "peek", "remove", "trace"]
 
