@@ -17,7 +17,10 @@ from tests.browser.chromium import NARROW, WIDE, faults_of, open_page, use
 from tests.browser.shop import LONG_NAME, ODD_NAME, open_shop
 from tests.browser.site import Site, serving
 
-pytestmark = pytest.mark.xdist_group("browser")
+pytestmark = [
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.timeout(900),
+]  # minutes of keys and pages, on a slow machine
 
 FURTHER = (
     "/login",

@@ -83,7 +83,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_its_password(rest: str) ->
 @pytest.mark.parametrize(
     ("places", "wrong"),
     [("", "names no host"), ("one,", "names no host"), (":9042", "names no host"),
-     *((f"one:{port}", "no number from 1 to 65535") for port in ("x", "0", "-1", "65536", "\u00b2", "9042x")),
+     *((f"one:{port}", "not a number from 1 to 65535") for port in ("x", "0", "-1", "65536", "\u00b2", "9042x")),
      ("one:1,two:2", "several ports")],
 )  # fmt: skip
 def test_hosts_and_ports_are_told_apart_when_one_of_them_is_wrong(places: str, wrong: str) -> None:
