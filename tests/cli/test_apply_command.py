@@ -38,7 +38,8 @@ def test_missing_queues_are_shown_then_created(shell: Shell, declared: Path) -> 
     shown = shell("apply", str(declared), stdin="n\n")
     assert shown.exit_code == 1
     assert (
-        "+ orders: max_deliveries 3, shards 2, visibility_timeout 120 s, retention 1209600 s" in shown.stdout
+        "+ orders: max_deliveries 3, shards 2, visibility_timeout 120 s (2 min), retention 1209600 s (14.0 days)"
+        in shown.stdout
     )
     assert "+ mail/urgent: max_deliveries none, shards 2, rate_limit 100/s" in shown.stdout
     assert shell("list").exit_code == 3

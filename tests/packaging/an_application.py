@@ -272,7 +272,10 @@ def hold(client: shardq.Client) -> None:
     overflow: shardq.Overflow = "drop_oldest"
     client.create_queue("bounded", max_messages=1000, overflow=overflow, max_in_flight=10, rate_limit="100/s")
     on_dead_letter: shardq.OnDeadLetter = "block"
-    client.create_queue("ordered", on_dead_letter=on_dead_letter)
+    try:
+        client.create_queue("ordered", on_dead_letter=on_dead_letter)
+    except shardq.UnreadableSettings as damaged:
+        print(damaged.code)
     permit: shardq.Permit = semaphore.acquire(timeout=1)
     try:
         with permit:

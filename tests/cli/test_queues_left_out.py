@@ -56,7 +56,7 @@ def test_with_json_the_errors_are_objects(mixed: Shell, command: str) -> None:
     assert told.exit_code == 2
     assert READING[command] in str(json.loads(told.stdout))
     errors = [json.loads(line) for line in told.stderr.splitlines()]
-    assert [(each["code"], each["exit_code"]) for each in errors] == [("invalid_setting", 2)] * 2
+    assert [(each["code"], each["exit_code"]) for each in errors] == [("unreadable_settings", 2)] * 2
 
 
 def test_changes_of_a_pattern_are_made_in_the_others(mixed: Shell) -> None:
