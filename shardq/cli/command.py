@@ -319,14 +319,14 @@ def read_each(names: Iterable[str], read: Callable[[str], T], left_out: LeftOut 
 
     So is one whose settings cannot be read, as those of a later version, if its error is to be ``left_out``.
     """
-    from shardq.errors import InvalidSetting, QueueNotFound  # noqa: PLC0415 - the help needs none of these
+    from shardq.errors import QueueNotFound, UnreadableSettings  # noqa: PLC0415 - the help needs none of these
 
     for name in names:
         try:
             found = read(name)
         except QueueNotFound:
             continue
-        except InvalidSetting as error:
+        except UnreadableSettings as error:
             if left_out is None:
                 raise
             left_out(error)

@@ -26,6 +26,7 @@ from shardq.errors import (
     ScheduleNotFound,
     ShardqError,
     StoreUnavailable,
+    UnreadableSettings,
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Of a full disk, a quota that is used up, and a file that may grow no more. One that names no file is of stdout."""
 
 _CODES: dict[type[ShardqError], int] = {
+    UnreadableSettings: FAILURE,  # no fault of the command that was typed
     BodyNotFound: NOT_FOUND,
     QueueNotFound: NOT_FOUND,
     ScheduleNotFound: NOT_FOUND,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -38,7 +37,7 @@ from shardq.core.settling.dead_letters import (
     create_dead_letter_queue,
     drop_dead_letter_queue,
 )
-from shardq.errors import QueueExists, QueueNotFound
+from shardq.errors import QueueExists, QueueNotFound, UnreadableSettings
 from shardq.storage.requests import QueueRecord, ShardCounts
 from shardq.storage.store import Store
 from shardq.storage.writing import telling_done
@@ -110,13 +109,23 @@ def sweep_beside(context: QueueContext) -> None:
 def delete_unused(
     of: Callable[[str], QueueContext], names: Sequence[str], forget: Callable[[str], None] = lambda _: None
 ) -> tuple[str, ...]:
-    """Delete those of the queues that have expired; returns their names. Each is forgotten when it is deleted."""
+    """Delete those of the queues that have expired; returns their names. Each is forgotten when it is deleted.
+
+    Settings that cannot be read keep no other queue from being deleted: they are raised at the end.
+    """
     deleted: list[str] = []
+    unreadable: UnreadableSettings | None = None
     with telling_done(lambda: f"deleted so far: {', '.join(deleted)}; repeat the call" if deleted else ""):
         for name in names:
-            with suppress(QueueNotFound):  # somebody else has deleted it
+            try:
                 if _delete_if_unused(of(name), forget):
                     deleted.append(name)
+            except QueueNotFound:  # somebody else has deleted it
+                continue
+            except UnreadableSettings as error:
+                unreadable = unreadable or error
+        if unreadable is not None:
+            raise unreadable
     return tuple(deleted)
 
 

@@ -123,7 +123,7 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
             names = [*(row.name for row in counted), *(name for name in names if name not in known)]
     page = page_of(names, given.page, given.size)
     if given.exact:
-        known = {row.name: row for row in await gathered(map(desk.row, page))}
+        known = await desk.rows(page)
         page = [name for name in page if name in known]
     return QueuesView(
         queues=[known.get(name) or QueueRow(name=name, error="not counted yet") for name in page],

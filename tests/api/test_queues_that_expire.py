@@ -16,6 +16,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.named_claim_log import ClaimName
 from shardq.core.receiving.named_claims import NamedClaims
 from shardq.storage.opening import open_store
+from shardq.storage.records import QueueRecord
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock
 from shardq.testing.seam import context_of, contexts_of, expire_caches, store_of
 
@@ -47,6 +48,17 @@ def test_a_queue_that_nobody_uses_is_deleted_with_its_dead_letter_queue(
     with pytest.raises(shardq.QueueNotFound):
         notice(queue)
         queue.producer().send(b"x")
+
+
+def test_settings_that_cannot_be_read_keep_no_other_queue_from_being_deleted(
+    client: Client, clock: ManualClock, queue: Queue
+) -> None:
+    store_of(client).create_queue(QueueRecord.new("a/0", b"{"))
+    for seconds in (1_000, EXPIRES + 3):
+        clock.advance(seconds)
+        with pytest.raises(shardq.UnreadableSettings, match="'a/0'"):
+            client.delete_expired_queues()
+    assert not client.exists(queue.name)
 
 
 def send(_client: Client, queue: Queue) -> None:

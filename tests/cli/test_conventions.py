@@ -113,7 +113,7 @@ def every_error() -> list[errors.ShardqError]:
 
 CODES = {
     "queue_not_found": 3, "schedule_not_found": 3,
-    "invalid_setting": 2, "unreadable_settings": 2, "invalid_name": 2, "invalid_message": 2, "message_too_large": 2,
+    "invalid_setting": 2, "invalid_name": 2, "invalid_message": 2, "message_too_large": 2,
     "invalid_receipt": 2, "consumer_not_found": 3, "body_not_found": 3, "store_unavailable": 4, "outcome_unknown": 4,
 }  # fmt: skip
 

@@ -42,7 +42,7 @@ def mixed(shell: Shell) -> Shell:
 @pytest.mark.parametrize("command", READING)
 def test_the_others_are_shown_and_each_of_these_is_named_once(mixed: Shell, command: str) -> None:
     told = mixed(*command.split())
-    assert told.exit_code == 2
+    assert told.exit_code == 1
     assert READING[command] in told.stdout
     assert [line.partition(" of queue ")[2].split()[0] for line in told.stderr.splitlines()] == [
         "'a-later'",
@@ -53,20 +53,20 @@ def test_the_others_are_shown_and_each_of_these_is_named_once(mixed: Shell, comm
 @pytest.mark.parametrize("command", READING)
 def test_with_json_the_errors_are_objects(mixed: Shell, command: str) -> None:
     told = mixed(*command.split(), "--json")
-    assert told.exit_code == 2
+    assert told.exit_code == 1
     assert READING[command] in str(json.loads(told.stdout))
     errors = [json.loads(line) for line in told.stderr.splitlines()]
-    assert [(each["code"], each["exit_code"]) for each in errors] == [("unreadable_settings", 2)] * 2
+    assert [(each["code"], each["exit_code"]) for each in errors] == [("unreadable_settings", 1)] * 2
 
 
 def test_changes_of_a_pattern_are_made_in_the_others(mixed: Shell) -> None:
-    assert mixed("pause", "**", "--yes").exit_code == 2
+    assert mixed("pause", "**", "--yes").exit_code == 1
     assert mixed.json("describe", "orders")["settings"]["delivery_paused"] is True
     told = mixed("receive", "**")
-    assert told.exit_code == 2
+    assert told.exit_code == 1
     assert "queue orders delivers no messages" in told.stderr
     told = mixed("purge", "**", "--yes", "--json")
-    assert (told.exit_code, json.loads(told.stdout)["purged"]) == (2, {"orders": 1})
+    assert (told.exit_code, json.loads(told.stdout)["purged"]) == (1, {"orders": 1})
     told = mixed("consumers", "evict", "nobody")
     assert told.exit_code == 3
     assert "'a-later'" in told.stderr
@@ -75,5 +75,5 @@ def test_changes_of_a_pattern_are_made_in_the_others(mixed: Shell) -> None:
 def test_one_that_is_named_is_an_error(mixed: Shell) -> None:
     for command in ("describe", "stats", "peek"):
         told = mixed(command, "a-later")
-        assert (told.exit_code, told.stdout) == (2, "")
+        assert (told.exit_code, told.stdout) == (1, "")
         assert "of queue 'a-later' cannot be read" in told.stderr

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import selectors
 import weakref
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -143,11 +143,11 @@ class _Counted(StoreReads):
         self.rounds += 1
         return ("a", "b", "c")
 
-    async def row(self, queue: str) -> QueueRow:
+    async def rows(self, queues: Sequence[str]) -> dict[str, QueueRow]:
         if self.busy:
             self.forget()
         await asyncio.sleep(0)
-        return QueueRow(name=queue, ready=self.rounds)
+        return {queue: QueueRow(name=queue, ready=self.rounds) for queue in queues}
 
 
 def test_a_stream_of_actions_does_not_keep_the_queues_from_being_counted(url) -> None:
@@ -241,14 +241,20 @@ def test_a_queue_that_is_new_is_counted_without_the_others(url) -> None:
 
 
 def test_the_error_of_a_queue_that_cannot_be_counted_is_shown_without_passwords(url) -> None:
-    class Refusing(_Counted):
-        async def row(self, queue: str) -> QueueRow:
-            raise StoreUnavailable(f"{queue} of mongodb://ada:secret@db/queues does not answer")
+    class Refusing(StoreReads):
+        def count(self, name: str) -> QueueRow:
+            if name != "a":
+                return super().count(name)
+            raise StoreUnavailable(f"{name} of mongodb://ada:secret@db/queues does not answer")
 
     async def main() -> None:
         store = Refusing(url)
-        rows = await store.survey.rows(("a",), 60)
+        for name in ("a", "b"):
+            store.sync.create_queue(name)
+        rows = await store.survey.rows(("a", "b"), 60)
         assert rows["a"].error == "a of mongodb://...@db/queues does not answer"
+        assert rows["b"].error is None
+        assert await store.rows(("a", "never", "b")) == rows
         await store.close()
 
     asyncio.run(main())
