@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from shardq.base.waits import Turn
+from shardq.base.waits import ThreadWait
 
 __all__ = ["all_held", "ended_by", "forked", "locks_of", "start", "was_killed"]
 
@@ -80,7 +80,7 @@ def locks_of(*roots: object) -> list[Any]:
     waiting = list(roots)
     while waiting:
         each = waiting.pop()
-        is_turn = isinstance(each, Turn)
+        is_turn = isinstance(each, ThreadWait)
         if (
             not is_turn
             and id(each) not in seen

@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import shardq.client.consumer
 import shardq.core.message
 from shardq.aio.message import Batch, Message, acks_of
-from shardq.aio.sync_core import doze, give_back, nothing_in, receive_or_pause, rest
+from shardq.aio.sync_core import give_back, idle_without_thread, nothing_in, receive_or_pause, rest
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
 from shardq.aio.turns import Turns
 
@@ -32,7 +32,7 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
         super().__init__(sync, threads)
         self._turns = Turns(threads)
         self._turns.rest = partial(rest, sync)
-        doze(sync, self._turns.wake)
+        idle_without_thread(sync, self._turns.wake)
         self._acks = acks_of(threads)
         self._popped: list[shardq.core.message.Message] = []  # by a pop that was cancelled
         self._stopped = False
@@ -153,7 +153,7 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
                 self._sync, lambda: receive(max(0.0, until - time.monotonic())), again=again
             ),
             wait,
-            look=lambda: receive(0.0),
+            last_try=lambda: receive(0.0),
             nothing=nothing,
             undo=undo,
         )

@@ -57,7 +57,7 @@ class Semaphore(Wraps[shardq.client.semaphore.Semaphore]):
             )
         take = partial(self._attempts.take, None if timeout is None else time.monotonic() + timeout)
         taken = await self._turns.wait(
-            lambda _: take(), timeout, look=self._attempts.take_now, nothing=lambda: None, undo=_returned
+            lambda _: take(), timeout, last_try=self._attempts.take_now, nothing=lambda: None, undo=_returned
         )
         if taken is None:
             raise await self._threads.run(timed_out, self._sync)

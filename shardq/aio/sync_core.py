@@ -21,7 +21,7 @@ from shardq.core.held import Selection, SettleState, in_states
 from shardq.core.hooks import Hooks
 from shardq.core.limits.queue_limits import PermitPace
 from shardq.core.message import Message
-from shardq.core.receiving.idling import Dozing, NothingYet
+from shardq.core.receiving.idling import NothingYet, ThreadlessIdling
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.bulk_send import BulkSend
 from shardq.core.sending.prepared import Send, prepare_options
@@ -35,10 +35,10 @@ __all__ = [
     "NothingYet",
     "PermitAttempts",
     "ack_each",
-    "doze",
     "for_another_thread",
     "give_back",
     "hooks_of",
+    "idle_without_thread",
     "is_finished",
     "nothing_in",
     "receive_or_pause",
@@ -53,17 +53,17 @@ T = TypeVar("T")
 _UNSETTLED = SettleState.OPEN, SettleState.LOST
 
 
-def doze(consumer: Consumer, wake: Callable[[], None]) -> None:
+def idle_without_thread(consumer: Consumer, wake: Callable[[], None]) -> None:
     """Let a new consumer wait in no thread: see :func:`receive_or_pause`. ``wake`` is called when there are news."""
     first = consumer._context
-    consumer._idling = Dozing(
+    consumer._idling = ThreadlessIdling(
         first.store, first.retry, consumer._receiving, lambda: consumer._stopped, wake=wake
     )
 
 
 def receive_or_pause(consumer: Consumer, receive: Callable[[], T], *, again: bool) -> T | NothingYet:
     """Return what a receive or pop of such a consumer returns, or for how long to wait until it is called ``again``."""
-    idling = cast("Dozing", consumer._idling)
+    idling = cast("ThreadlessIdling", consumer._idling)
     try:
         if again:
             idling.resume()
@@ -91,7 +91,7 @@ def nothing_in(consumer: Consumer) -> Batch:
 
 def rest(consumer: Consumer) -> None:
     """Let such a consumer listen no longer, until the next receive."""
-    cast("Dozing", consumer._idling).rest()
+    cast("ThreadlessIdling", consumer._idling).rest()
 
 
 class PermitAttempts:

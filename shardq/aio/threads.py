@@ -22,7 +22,7 @@ __all__ = ["MOST_THREADS", "Threads", "Wraps", "awaited", "carried_out", "in_loo
 
 MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
-_LOOK = 1.0  # seconds between looks whether a loop was closed
+_CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
 _CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
 
@@ -252,7 +252,7 @@ def in_loop(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) 
     except RuntimeError as error:
         coroutine.close()
         raise Closed("the event loop was closed while a thread worked for it") from error
-    while not wait([future], _LOOK).done:
+    while not wait([future], _CLOSED_CHECK_SECONDS).done:
         if loop.is_closed():  # without cancelling its tasks
             raise Closed("the event loop was closed while a thread worked for it")
     try:

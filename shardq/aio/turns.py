@@ -33,7 +33,7 @@ class Turns:
         self._first, self._calling = asyncio.Lock(), asyncio.Lock()
         self._news = threads.sleeper()
         self._resting: asyncio.TimerHandle | asyncio.Future[None] | None = None
-        self._nothing_since = 0.0  # when the last look began, if it found nothing
+        self._nothing_since = 0.0  # when the last try began, if it found nothing
 
     def wake(self) -> None:
         """Let the first task try again. For any thread."""
@@ -57,20 +57,20 @@ class Turns:
         attempt: Callable[[bool], R | NothingYet],
         seconds: float | None,
         *,
-        look: Callable[[], R],
+        last_try: Callable[[], R],
         nothing: Callable[[], R],
         undo: Callable[[R], object],
     ) -> R:
         """Make attempts until one finds something. Each after the first one gets True.
 
-        If its turn does not come within ``seconds``, the result is that of ``look``. Others end at the same moment. One
-        such call that begins after it and finds nothing answers all of them with ``nothing``.
+        If its turn does not come within ``seconds``, the result is that of ``last_try``. Others end at the same moment.
+        One such call that begins after it and finds nothing answers all of them with ``nothing``.
         """
         try:
             async with asyncio.timeout(seconds):
                 await self._first.acquire()
         except TimeoutError:
-            return await self.call(partial(self._last_look, look, nothing, time.monotonic()), undo)
+            return await self.call(partial(self._last_try, last_try, nothing, time.monotonic()), undo)
         again = False
         try:
             while True:
@@ -87,11 +87,11 @@ class Turns:
             if again and self._resting is None:
                 self._rest_later()
 
-    def _last_look(self, look: Callable[[], R], nothing: Callable[[], R], since: float) -> R:
+    def _last_try(self, last_try: Callable[[], R], nothing: Callable[[], R], since: float) -> R:
         if self._nothing_since >= since:
             return nothing()
         began = time.monotonic()
-        found = look()
+        found = last_try()
         self._nothing_since = 0.0 if found else began
         return found
 

@@ -33,7 +33,7 @@ _log = Log(__name__)
 
 _MOST = 10_000  # handlers at a time
 _PAUSE = 1.0  # seconds, after an error of the store
-_LOOK = 3_600.0  # seconds of one receive
+_LONGEST_RECEIVE = 3_600.0  # seconds of one receive
 _LONGEST_REASON = 500  # characters
 _KINDS = {Discard: "discarded", Snooze: "snoozed"}  # others are failures
 
@@ -83,7 +83,7 @@ async def work(
     ahead = concurrency // 4 if prefetch is None else prefetch
     check_number("prefetch", ahead, 0, MAX_BATCH - _MOST, whole=True)
     if wait is not None:
-        check_number("wait", wait, 0.0, _LOOK)
+        check_number("wait", wait, 0.0, _LONGEST_RECEIVE)
     consumer = await working_consumer(queue, codec=codec, name=name, visibility_timeout=visibility_timeout)
     async with consumer:
         return await _Work(queue, consumer, handler, concurrency, ahead).run(wait, stop)
@@ -159,7 +159,7 @@ class _Work:
                 return
             at_work = bool(self._tasks)
             try:
-                batch = await self._consumer.receive(room, wait=_LOOK if wait is None else wait)
+                batch = await self._consumer.receive(room, wait=_LONGEST_RECEIVE if wait is None else wait)
             except ShardqError as error:
                 if not error.retryable:
                     raise

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeAlias, TypeVar
 
-__all__ = ["RECHECK_SECONDS", "BackgroundThread", "ChangeNotifier", "Flag", "Turn"]
+__all__ = ["RECHECK_SECONDS", "BackgroundThread", "ChangeNotifier", "Flag", "ThreadWait"]
 
 PlainLock: TypeAlias = "threading.Lock | threading.RLock"
 T = TypeVar("T")
@@ -22,7 +22,7 @@ T = TypeVar("T")
 RECHECK_SECONDS = 1.0  # a change is seen by then whose maker was interrupted before it could notify
 
 
-class Turn:
+class ThreadWait:
     """A wait of one thread that another one ends."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class ChangeNotifier:
 
     def __init__(self, lock: PlainLock) -> None:
         self._lock = lock
-        self.turns: list[Turn] = []
+        self.turns: list[ThreadWait] = []
         """Of those who wait now; appended to and removed from in one step each."""
 
     def notify_all(self) -> None:
@@ -59,7 +59,7 @@ class ChangeNotifier:
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
-            turn = Turn()
+            turn = ThreadWait()
             try:
                 self.turns.append(turn)
                 with self._lock:

@@ -11,21 +11,21 @@ from shardq.errors import ShardqError, StoreUnavailable
 if TYPE_CHECKING:
     from shardq.storage.store import Store
 
-__all__ = ["tell_of_absence"]
+__all__ = ["report_absence"]
 
 QUIET_SECONDS = 3.0  # that a command may take without anybody wondering
 PING_SECONDS = 5.0
 
 
-def tell_of_absence(store: Store) -> threading.Timer:
+def report_absence(store: Store) -> threading.Timer:
     """Ping the store a moment from now, and write why there is no answer; cancel the timer when the command ends."""
-    timer = threading.Timer(QUIET_SECONDS, _tell, [store])
+    timer = threading.Timer(QUIET_SECONDS, _report, [store])
     timer.daemon = True
     timer.start()
     return timer
 
 
-def _tell(store: Store) -> None:
+def _report(store: Store) -> None:
     from shardq.core.pinging import ping  # noqa: PLC0415 - most commands have ended before
 
     try:

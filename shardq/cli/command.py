@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 if TYPE_CHECKING:
-    from shardq.cli.failures import LeftOut
+    from shardq.cli.failures import SkippedErrors
     from shardq.client import Client
     from shardq.client.queue import Queue
     from shardq.storage.abilities import SavedStore
@@ -171,18 +171,18 @@ class Session:
     @cached_property
     def store(self) -> Store:
         """The store, which opens its connections itself."""
-        from shardq.cli.absence import tell_of_absence  # noqa: PLC0415 - the help needs none of these
+        from shardq.cli.absence import report_absence  # noqa: PLC0415 - the help needs none of these
 
         store = self.quiet_store()
-        self._absence = tell_of_absence(store)
+        self._absence = report_absence(store)
         return store
 
     @cached_property
-    def left_out(self) -> LeftOut:
+    def skipped_errors(self) -> SkippedErrors:
         """Takes the errors of what the command cannot read, and decides its exit code."""
-        from shardq.cli.failures import LeftOut  # noqa: PLC0415 - the help needs none of these
+        from shardq.cli.failures import SkippedErrors  # noqa: PLC0415 - the help needs none of these
 
-        return LeftOut()
+        return SkippedErrors()
 
     def quiet_store(self) -> Store:
         """Open a store for a command that is alone with it: nothing pings the store beside that."""
@@ -314,10 +314,12 @@ def worked_queues(client: Client) -> list[str]:
     return names.worked_queues(client.queues)
 
 
-def read_each(names: Iterable[str], read: Callable[[str], T], left_out: LeftOut | None = None) -> Iterator[T]:
+def read_each(
+    names: Iterable[str], read: Callable[[str], T], skipped_errors: SkippedErrors | None = None
+) -> Iterator[T]:
     """Yield the result of a read of each of the listed queues. One that was deleted since it was listed is left out.
 
-    So is one whose settings cannot be read, as those of a later version, if its error is to be ``left_out``.
+    So is one whose settings cannot be read, as those of a later version, if ``skipped_errors`` takes its error.
     """
     from shardq.errors import QueueNotFound, UnreadableSettings  # noqa: PLC0415 - the help needs none of these
 
@@ -327,9 +329,9 @@ def read_each(names: Iterable[str], read: Callable[[str], T], left_out: LeftOut 
         except QueueNotFound:
             continue
         except UnreadableSettings as error:
-            if left_out is None:
+            if skipped_errors is None:
                 raise
-            left_out(error)
+            skipped_errors(error)
         else:
             yield found
 

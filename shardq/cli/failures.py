@@ -35,7 +35,7 @@ __all__ = [
     "NO_ROOM",
     "UNAVAILABLE",
     "USAGE",
-    "LeftOut",
+    "SkippedErrors",
     "StoreMissing",
     "end",
     "exit_code",
@@ -91,7 +91,7 @@ def exit_code_of_all(errors: Iterable[BaseException]) -> int:
     return codes.pop() if len(codes) == 1 else FAILURE
 
 
-class LeftOut:
+class SkippedErrors:
     """The errors of what a command could not read: it shows the rest, and fails at its end."""
 
     def __init__(self) -> None:

@@ -83,7 +83,7 @@ class Program(ExampleGroup):
             result = super().invoke(ctx)
         except (KeyboardInterrupt, BrokenPipeError) as error:
             raise Ended(error) from error
-        return ctx.obj.left_out.exit_code or result
+        return ctx.obj.skipped_errors.exit_code or result
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run a command and exit with its code. An error is one line on stderr, never a traceback.

@@ -51,7 +51,7 @@ def on_each(session: Session, pattern: str, operation: Operation[T], *, yes: boo
     """
     several = is_pattern(pattern)
     names, queue_of = matching(session, pattern), session.client.queue
-    opened = {queue.name: queue for queue in read_each(names, queue_of, session.left_out)}
+    opened = {queue.name: queue for queue in read_each(names, queue_of, session.skipped_errors)}
     previews = read_each(opened, lambda name: (name, operation.preview(opened[name])))
     chosen = [(name, text) for name, text in previews if text]
     for name, text in chosen:

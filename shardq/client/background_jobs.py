@@ -14,9 +14,9 @@ def attend(contexts: QueueContexts, context: QueueContext, job: str) -> int:
         from shardq.topics.background import relay_beside  # noqa: PLC0415 - loaded when there is such a background job
 
         return relay_beside(contexts, context, job)
-    from shardq.schedules import keep_going  # noqa: PLC0415 - as above
+    from shardq.schedules import send_due_occurrence  # noqa: PLC0415 - as above
 
-    return keep_going(context, job)
+    return send_due_occurrence(context, job)
 
 
 def dismiss(contexts: QueueContexts, job: str) -> None:

@@ -41,7 +41,7 @@ from shardq.errors import InvalidSetting, UnsupportedByStore
 from shardq.storage.abilities import TransactionalStore
 from shardq.storage.requests import Finding
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 if TYPE_CHECKING:
     import shardq.schedules
@@ -198,7 +198,7 @@ class Client(Closing):
             if name not in self._semaphores or not self.exists(queue):
                 created = create_semaphore(self._store, self._retry, name, permits=permits, lease=chosen)
                 self._semaphores.pop(name, None)  # of one that was deleted
-        with telling_done(lambda: f"semaphore {name!r} is created: repeat the call" if created else ""):
+        with reporting_done(lambda: f"semaphore {name!r} is created: repeat the call" if created else ""):
             found = self._semaphores.get(name)
             if found is None:
                 found = self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))

@@ -23,7 +23,7 @@ from shardq.errors import InvalidSetting, PermitLost, PermitTimeout, QueueNotFou
 from shardq.storage.listening import Waiter
 from shardq.storage.per_process import PerProcess, forks
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = [
     "PERMIT_LEASE_SECONDS",
@@ -123,7 +123,7 @@ class Semaphore:
         """
         check_semaphore(permits)
         self._context.live.alter({"max_in_flight": permits})
-        with telling_done(lambda: "the number of permits is changed: repeat the call"):
+        with reporting_done(lambda: "the number of permits is changed: repeat the call"):
             self._permits.make(permits)
 
     def state(self) -> SemaphoreState:

@@ -21,7 +21,7 @@ from shardq.core.settling.operations import GIVE_BACK, RELEASE, share_returned
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.storage.requests import Peek
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["ConsumerState", "consumer_states", "evict"]
 
@@ -89,7 +89,9 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
     ids = {state.id for state in dead}
     given = _give_back(context, ids)
     with (
-        telling_done(lambda: f"{given} messages are released, and maybe not their permits" if given else ""),
+        reporting_done(
+            lambda: f"{given} messages are released, and maybe not their permits" if given else ""
+        ),
         suppress(QueueNotFound, InvalidName),  # it has never had such a limit, or cannot have one
     ):
         in_flight, _ = limit_names(context.name)
@@ -102,7 +104,7 @@ def _give_back(context: QueueContext, ids: set[str]) -> int:
     held = [piece for piece in _in_flight(context) if holder_id(piece.token) in ids]
     share_returned(held)
     given = 0
-    with telling_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
+    with reporting_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
         for operation, started in ((RELEASE, True), (GIVE_BACK, False)):  # a delivery that started counts
             wanted = [piece.select() for piece in held if piece.started is started]
             settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)

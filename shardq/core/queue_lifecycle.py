@@ -40,7 +40,7 @@ from shardq.core.settling.dead_letters import (
 from shardq.errors import QueueExists, QueueNotFound, UnreadableSettings
 from shardq.storage.requests import QueueRecord, ShardCounts
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["alter_queue", "create_queue", "delete_queue", "delete_unused", "drop_belongings", "sweep_beside"]
 
@@ -73,11 +73,11 @@ def _delete_if_unused(context: QueueContext, forget: Callable[[str], None]) -> b
     finally:
         forget(name)
     # An attempt that was not answered may have dropped it.
-    with telling_done(lambda: f"queue {name!r} may be deleted" if dropped.after_unknown else ""):
+    with reporting_done(lambda: f"queue {name!r} may be deleted" if dropped.after_unknown else ""):
         deleted = dropped.value or (dropped.after_unknown and retry(store.load_queue, name) is None)
     if deleted:
         note_deleted(store, retry, record)
-        with telling_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
+        with reporting_done(lambda: f"queue {name!r} is deleted, but maybe not all that belonged to it"):
             for other in drop_belongings(store, retry, record, context.dismiss):
                 forget(other)
         _log.info("queue %s is deleted: it was empty and unused for %g seconds", name, expires)
@@ -115,7 +115,7 @@ def delete_unused(
     """
     deleted: list[str] = []
     unreadable: UnreadableSettings | None = None
-    with telling_done(lambda: f"deleted so far: {', '.join(deleted)}; repeat the call" if deleted else ""):
+    with reporting_done(lambda: f"deleted so far: {', '.join(deleted)}; repeat the call" if deleted else ""):
         for name in names:
             try:
                 if _delete_if_unused(of(name), forget):
@@ -152,7 +152,7 @@ def create_queue(
     record = QueueRecord.new(name, chosen.encode())
     created = retry.ask(store.create_queue, record)
     stored = f"queue {name!r} {'is' if created.value else 'may be'} created: call it again with exist_ok=True"
-    with telling_done(lambda: stored if created.value or created.after_unknown else ""):
+    with reporting_done(lambda: stored if created.value or created.after_unknown else ""):
         unanswered = created.after_unknown and retry(store.load_queue, name) == record
         if not created.value and not unanswered and not exist_ok:
             raise QueueExists(
@@ -191,13 +191,13 @@ def alter_queue(context: QueueContext, changes: QueueSettingsArguments) -> Queue
     check_dead_letter_chain(store, retry, name, wanted)
     created = wanted.has_dead_letters and create_dead_letter_queue(store, retry, name, wanted)
     try:
-        with telling_done(lambda: "its dead-letter queue is created: repeat the call" if created else ""):
+        with reporting_done(lambda: "its dead-letter queue is created: repeat the call" if created else ""):
             settings = context.live.alter(changes)
     except REFUSED:
         if created:
             drop_dead_letter_queue(store, retry, name, wanted)
         raise
-    with telling_done(lambda: "the settings are changed: repeat the call"):
+    with reporting_done(lambda: "the settings are changed: repeat the call"):
         drop_logs(store, retry, name)
     if "dead_letter_queue" in changes and context.outside is None:
         note_change(store, retry, name, dead_letters=True)
@@ -217,7 +217,7 @@ def delete_queue(contexts: QueueContexts, name: str) -> None:
     if deleted and contexts.outside is None:
         note_deleted(store, retry, seen)
     rest = f"queue {name!r} is deleted, but not all that belonged to it: repeat the call"
-    with telling_done(lambda: rest if deleted else ""):
+    with reporting_done(lambda: rest if deleted else ""):
         for other in drop_belongings(store, retry, seen, contexts.dismiss):
             contexts.forget(other)
     if not deleted:
@@ -230,7 +230,7 @@ def _drop(store: Store, retry: Retry, seen: QueueRecord) -> tuple[QueueRecord, b
     An attempt that was not answered may have dropped it. Then a queue that was created again stays.
     """
     unknown = False
-    with telling_done(lambda: f"queue {seen.name!r} may be deleted: repeat the call" if unknown else ""):
+    with reporting_done(lambda: f"queue {seen.name!r} may be deleted: repeat the call" if unknown else ""):
         while True:
             dropped = retry.ask(store.drop_queue, seen.name, seen)
             unknown = unknown or dropped.after_unknown

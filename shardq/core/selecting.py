@@ -22,7 +22,7 @@ from shardq.core.message import StoredMessage
 from shardq.core.settling.dead_letters import REASON, group_before
 from shardq.errors import InvalidSetting
 from shardq.storage.requests import Bundle, Peek, StoredSlice
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["MessageFilter", "check_filter", "remove_selected", "select", "takes_blocked", "takes_letter"]
 
@@ -172,7 +172,7 @@ def remove_selected(
     removed = 0
     if progress is not None:
         check_runs("progress", progress)
-    with telling_done(lambda: f"{removed} messages are removed: repeat the call" if removed else ""):
+    with reporting_done(lambda: f"{removed} messages are removed: repeat the call" if removed else ""):
         for each in ids:
             removed += remove(context, MessageId.parse(each, context.name))
             if progress is not None:

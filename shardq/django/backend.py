@@ -194,7 +194,9 @@ class ShardqBackend(BaseTaskBackend):
         outcome = error if isinstance(error, Outcome) else policy.outcome(error, deliveries)
         most = [policy.attempts]
         with suppress(ShardqError):
-            most.append(self.app.binding.client.queue(self._prefix + call.queue_name).settings.max_deliveries)
+            most.append(
+                self.app.task_client.client.queue(self._prefix + call.queue_name).settings.max_deliveries
+            )
         return (
             isinstance(error, TaskCancelled)
             or not isinstance(outcome, Retry)
@@ -211,7 +213,7 @@ class ShardqBackend(BaseTaskBackend):
         if (progress := known.progress()) is not None:
             return msgspec.convert(progress, Attempts)
         queue = MessageId.parse(known.id).shard.queue
-        message = self.app.binding.client.queue(queue).get(known.id)
+        message = self.app.task_client.client.queue(queue).get(known.id)
         return None if message is None else Attempts(**self._any.arguments.decode(message.body).arguments)
 
 
@@ -270,10 +272,10 @@ def run(call: DjangoCall) -> Attempts:
         attempts = attempts.failed(raised, timezone.now())
         _keep(current, attempts)
         if backend.is_given_up(call, error, current.deliveries):
-            _tell_finished(backend, current, attempts, TaskResultStatus.FAILED)
+            _send_finished_signal(backend, current, attempts, TaskResultStatus.FAILED)
         raise
     attempts = attempts.worked(value, timezone.now())
-    _tell_finished(backend, current, attempts, TaskResultStatus.SUCCESSFUL)
+    _send_finished_signal(backend, current, attempts, TaskResultStatus.SUCCESSFUL)
     return attempts
 
 
@@ -294,7 +296,7 @@ def _keep(current: CurrentTask, attempts: Attempts) -> None:
         current.progress(attempts, at_once=True)
 
 
-def _tell_finished(
+def _send_finished_signal(
     backend: ShardqBackend, current: CurrentTask, attempts: Attempts, status: TaskResultStatus
 ) -> None:
     with suppress(ImportError):  # of the task itself: there is nothing to tell

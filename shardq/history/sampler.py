@@ -25,6 +25,7 @@ from shardq.client.queue import Queue
 from shardq.core.settings import check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
+from shardq.history.sampler_lease import LONGEST_SECONDS, SamplerLease
 from shardq.history.samples import (
     TOTAL,
     Flow,
@@ -35,7 +36,6 @@ from shardq.history.samples import (
     peaks_of,
     total_of,
 )
-from shardq.history.seat import LONGEST_SECONDS, Seat
 from shardq.metrics.measures import Measures
 from shardq.metrics.queues import INTERVAL_SECONDS, SHARE_OF_TIME, counted
 from shardq.topics.names import worked_queues
@@ -49,8 +49,8 @@ AFTER_REPORTS_SECONDS = 2.0  # the sampler waits for reports that are on their w
 IDLE_SECONDS = 60.0  # between two samples of a store in which nothing changes, at the most
 QUIET_SECONDS = 120.0  # between two counts of a queue that did not change and that no report names
 STANDBY_SECONDS = 30.0  # between two tries to become the sampler
-LEASE_SECONDS = 30.0  # after which another process takes the seat of one that did not come back for it
-_KEPT_SECONDS = 60.0  # for which the sampler keeps its seat while it counts
+LEASE_SECONDS = 30.0  # after which another process takes the lease of one that did not renew it
+_KEPT_SECONDS = 60.0  # for which the sampler renews its lease while it counts
 GAP_SECONDS = 180.0  # the first row of a sampler covers the time since the last row, if that is no longer ago
 REPORT_TTL_SECONDS = 300.0
 _REPORTS_AT_ONCE = 1_000
@@ -95,7 +95,7 @@ class Sampler(Closing):
         self._interval, self._folder, self._pause = interval, folder, interval
         self._archive = Archive(client, folder)
         self._reported = Measures() if measures is None else measures()
-        self._seat = Seat(client, folder, LEASE_SECONDS)
+        self._lease = SamplerLease(client, folder, LEASE_SECONDS)
         self._consumer: Consumer | None = None
         self._tried_at = -1e9
         self._known: dict[str, Counted] = {}
@@ -123,7 +123,7 @@ class Sampler(Closing):
     @property
     def is_sampler(self) -> bool:
         """Return whether this is the one that counts the queues."""
-        return self._seat.is_taken
+        return self._lease.is_held
 
     def step(self) -> float:
         """Report, and sample if no other does; return after how many seconds to do it again.
@@ -142,7 +142,7 @@ class Sampler(Closing):
         self._pause = self._interval if changed else min(2 * self._pause, IDLE_SECONDS)
         pause = max(self._pause, min(rest_after(took, SHARE_OF_TIME), LONGEST_SECONDS))
         pause = self._until(pause) + AFTER_REPORTS_SECONDS
-        self._seat.keep(pause)
+        self._lease.renew(pause)
         return pause
 
     def _until(self, pause: float) -> float:
@@ -171,7 +171,7 @@ class Sampler(Closing):
         with suppress(ShardqError):
             self._drop_consumer()
         with suppress(ShardqError):
-            self._seat.leave()
+            self._lease.release()
 
     # -- reports ------------------------------------------------------------------------------------------------
 
@@ -216,14 +216,14 @@ class Sampler(Closing):
 
     def _leads(self) -> bool:
         """Return whether this is the sampler, after a try to become it if the last one was a while ago."""
-        if self._seat.keep(_KEPT_SECONDS):
+        if self._lease.renew(_KEPT_SECONDS):
             return True
         self._drop_consumer()
         if self._timer() < self._tried_at + STANDBY_SECONDS:
             return False
         self._tried_at = self._timer()
         # In a store that is not used nothing is created.
-        if not self._client.queues(self._prefix) or not self._seat.take():
+        if not self._client.queues(self._prefix) or not self._lease.acquire():
             return False
         self._take_over()
         return True
@@ -256,7 +256,7 @@ class Sampler(Closing):
             self._count(name)
             if self._timer() > kept_at + _KEPT_SECONDS / 2:
                 kept_at = self._timer()
-                if not self._seat.keep(_KEPT_SECONDS):  # another process samples by now
+                if not self._lease.renew(_KEPT_SECONDS):  # another process samples by now
                     return False
         self._known = {name: self._known[name] for name in names if name in self._known}
         samples = [self._sampled(name) for name in sorted(self._stored.keys() | self._known.keys())]

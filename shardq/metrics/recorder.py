@@ -85,7 +85,7 @@ class Metrics(Observer):
     def measures(self) -> Measures:
         """Return what was measured so far."""
         with self._lock.plain:
-            self._forget_gone()
+            self._drop_closed()
             numbers = dict(self._numbers)
             read = {key: each.read() for key, each in self._durations.items()}
             durations = {key: each for key, each in read.items() if any(each.counts)}
@@ -105,12 +105,12 @@ class Metrics(Observer):
     def opened(self, counters: Callable[[], Mapping[str, Any]], client: object) -> None:
         """Count what a client does, for as long as there is something of it, and keep that."""
         with self._lock.plain:
-            self._forget_gone()
+            self._drop_closed()
             number = next(self._ids)
             self._clients[number] = counters
         weakref.finalize(client, self._gone.append, number).atexit = False
 
-    def _forget_gone(self) -> None:
+    def _drop_closed(self) -> None:
         """Keep the counts of clients that are gone. Not when they go: that may be within any line of this."""
         while self._gone:
             for queue, counts in self._clients.pop(self._gone.pop())().items():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardq.schedules.occurrences import keep_going
+from shardq.schedules.occurrences import send_due_occurrence
 from shardq.schedules.schedule import CatchUp, Overlap, Schedule
 from shardq.schedules.schedules import Schedules, forget
 
-__all__ = ["CatchUp", "Overlap", "Schedule", "Schedules", "forget", "keep_going"]
+__all__ = ["CatchUp", "Overlap", "Schedule", "Schedules", "forget", "send_due_occurrence"]

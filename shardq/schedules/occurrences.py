@@ -25,9 +25,9 @@ from shardq.errors import InvalidName
 from shardq.schedules.schedule import Plan
 from shardq.storage.requests import EntryState, QueueRecord
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
-__all__ = ["FOLDER", "Plans", "Seen", "check_id", "id_of", "keep_going"]
+__all__ = ["FOLDER", "Plans", "Seen", "check_id", "id_of", "send_due_occurrence"]
 
 _log = Log(__name__)
 
@@ -77,7 +77,7 @@ class Plans:
         removed = self._retry.ask(self._store.drop_queue, seen.record.name, seen.record)
         if removed.value or not removed.after_unknown:
             return removed.value
-        with telling_done(lambda: "the schedule may be removed: repeat the call"):
+        with reporting_done(lambda: "the schedule may be removed: repeat the call"):
             return self._retry(self._store.load_queue, seen.record.name) is None
 
     def _stands(self, record: QueueRecord) -> bool:
@@ -114,7 +114,7 @@ _FAR = 2**62  # microseconds
 _PATIENCE = 2_000_000  # for which who has decided upon an occurrence is given time to send it
 
 
-def keep_going(context: QueueContext, name: str) -> int:
+def send_due_occurrence(context: QueueContext, name: str) -> int:
     """Send the due occurrence of a schedule of the queue. Returns when it has something to do again, in microseconds.
 
     One occurrence at most is sent, so that a schedule faster than its store does not keep its consumers from receiving.

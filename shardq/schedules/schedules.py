@@ -34,7 +34,7 @@ from shardq.errors import (
 from shardq.schedules.occurrences import FOLDER, Plans, Seen, check_id, id_of
 from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule
 from shardq.schedules.timing import Timing, moment_of, timing_of
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["Schedules", "forget"]
 
@@ -189,7 +189,7 @@ class Schedules:
         found = self._find(id)
         with suppress(QueueNotFound):
             self._contexts.of(found.plan.queue).live.assign(found.record.name, to_consumers=False)
-        with telling_done(lambda: f"schedule {id!r} is deleted, but its record may be left"):
+        with reporting_done(lambda: f"schedule {id!r} is deleted, but its record may be left"):
             self._forget(found.record.name)
 
     # -- what is stored -----------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class Schedules:
         if created is None:
             return None
         context.live.assign(name)
-        with telling_done(lambda: "the schedule is created: repeat the call with exist_ok=True"):
+        with reporting_done(lambda: "the schedule is created: repeat the call with exist_ok=True"):
             if self._plans.replace(created, plan) is not None:
                 return plan
             found = self._plans.load(name)

@@ -42,7 +42,7 @@ from shardq.service.views import (
 from shardq.tasks.views import TaskView
 
 if TYPE_CHECKING:
-    from shardq.tasks.binding import Binding
+    from shardq.tasks.task_client import TaskClient
 
 __all__ = [
     "list_limits",
@@ -66,12 +66,12 @@ _PAGE = 100
 # -- tasks and workflows ------------------------------------------------------------------------------------------
 
 
-def _binding(desk: Desk) -> Binding:
+def _task_client(desk: Desk) -> TaskClient:
     from shardq.tasks import Tasks  # noqa: PLC0415 - an application may need none of it
 
     tasks = Tasks()
     tasks.bind(desk.store.sync)
-    return tasks.binding
+    return tasks.task_client
 
 
 async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
@@ -85,7 +85,7 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
         from shardq.tasks.entries import NAME  # noqa: PLC0415 - as above
         from shardq.tasks.views import view_of_message  # noqa: PLC0415
 
-        binding, found, left, complete = _binding(desk), list[TaskView](), _MOST_SCANNED, names == seen
+        client, found, left, complete = _task_client(desk), list[TaskView](), _MOST_SCANNED, names == seen
         page = min(_PAGE, max(1, _MOST_SCANNED // max(1, len(names))))
         reading = [(name, _stored(desk, name, page)) for name in names]
         while reading and left > 0:
@@ -100,7 +100,7 @@ async def list_tasks(desk: Desk, _name: str, given: ListTasks) -> TasksView:
                     continue
                 left -= len(some)
                 tasks = [each for each in some if NAME in each.headers]
-                running = binding.running(tasks) if tasks else set()
+                running = client.running(tasks) if tasks else set()
                 found += [view_of_message(each, name, running) for each in tasks]
                 if len(some) < page:
                     continue
@@ -143,7 +143,7 @@ async def list_workflows(desk: Desk, _name: str, given: ListWorkflows) -> Workfl
 
         state: Any = given.state or None
         found = newest_workflows(
-            _binding(desk), state=state, name=given.name or None, queues=names, limit=given.limit
+            _task_client(desk), state=state, name=given.name or None, queues=names, limit=given.limit
         )
         return WorkflowsView(workflows=found)
 
@@ -162,7 +162,7 @@ async def show_workflow(desk: Desk, workflow: str, _given: Nothing) -> WorkflowD
         from shardq.tasks.views import views_of_steps  # noqa: PLC0415
 
         check_task_id(workflow)
-        return WorkflowDetail(id=workflow, steps=views_of_steps(_binding(desk), workflow))
+        return WorkflowDetail(id=workflow, steps=views_of_steps(_task_client(desk), workflow))
 
     found = await desk.store.shared.read(("workflow", workflow), lambda: asyncio.to_thread(read))
     return WorkflowDetail(id=found.id, steps=[_step(desk, each) for each in found.steps])

@@ -33,14 +33,14 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice
 from shardq.core.limits.queue_limits import check_unlimited
 from shardq.core.receiving.named_claim_log import CLAIMS_AT_ONCE, ClaimName
-from shardq.core.receiving.named_claims import NamedClaims, Taking
+from shardq.core.receiving.named_claims import NamedClaimResult, NamedClaims
 from shardq.errors import LeaseLost
 from shardq.spark.bodies import BodyReader
 from shardq.spark.connection import context_of, task_context
 from shardq.spark.options import ClaimStreamOptions
 from shardq.spark.planning import Planner, Sizes
 from shardq.spark.rows import arrow_schema, batches_of, check_schema, piece_of_claim, schema_of
-from shardq.spark.stream_upkeep import Backlog, CommitLog, Heartbeat, LookingAfter, interval_of, task_slots
+from shardq.spark.stream_upkeep import Backlog, CommitLog, Heartbeat, StreamUpkeep, interval_of, task_slots
 
 __all__ = ["ClaimPartition", "ClaimStream", "claims_for", "partitions_of"]
 
@@ -101,7 +101,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Ack the batch that ends at the start, as it is done; then plan the next one."""
         self._finish(start)
         self._leave_out_unread(start)
-        self._looking_after.attend()
+        self._upkeep.attend()
         most = self._options.max_messages_per_trigger
         if isinstance(limit, ReadMaxRows):
             most = limit.max_rows
@@ -174,7 +174,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if taking.got < asked:
                     break
 
-    def _take(self, claims: NamedClaims, claim: ClaimName, limit: int, run: str) -> Taking:
+    def _take(self, claims: NamedClaims, claim: ClaimName, limit: int, run: str) -> NamedClaimResult:
         options = self._options
         strict = options.fail_on_lease_loss and options.ack_mode == "commit"
         try:
@@ -190,8 +190,8 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._heartbeat is not None:
             self._heartbeat.close_finishing()
             self._heartbeat = None
-        if "_looking_after" in self.__dict__:
-            self._looking_after.close()
+        if "_upkeep" in self.__dict__:
+            self._upkeep.close()
 
     @cached_property
     def _planner(self) -> Planner:
@@ -207,8 +207,8 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Planner(context_of(options), f"spark-{options.group}", sizes)
 
     @cached_property
-    def _looking_after(self) -> LookingAfter:
-        return LookingAfter(context_of(self._options))
+    def _upkeep(self) -> StreamUpkeep:
+        return StreamUpkeep(context_of(self._options))
 
     @cached_property
     def _backlog(self) -> Backlog:

@@ -22,8 +22,8 @@ COUNT_AGAIN = 1_000_000  # microseconds
 LEAST_FOR_A_TASK = 1_000  # messages: below this a batch is not cut into more tasks
 # A task costs about as much as 5,000 rows. More tasks than Spark runs at a time are worth it only when they are long:
 LEAST_FOR_A_SLOT, MOST_FOR_A_TASK = 5_000, 100_000  # messages
-LOOK_AGAIN = 1.0  # seconds without a signal until an idle stream looks all the same
-# Where the store does not signal, looks in vain are further and further apart, twice as far each time:
+LONGEST_REST = 1.0  # seconds without a signal until an idle stream probes all the same
+# Where the store does not signal, the pause doubles after each probe that finds nothing:
 FIRST_POLL, LAST_POLL = 0.005, 0.25  # seconds
 MOST_SHARDS = 256  # of a batch that needs no more tasks: each costs the ack a read of the claims there
 
@@ -52,8 +52,8 @@ class Planner:
         self._reader = ShardReader(context.store, context.name, Ownership(name))
         self._waiter = Waiter(context.store)
         self._idle = False  # the last plan was empty
-        self._signalled = False  # something may have come since the last look
-        self._looked_at = self._rest = 0  # an idle stream does not look again for so long
+        self._signalled = False  # something may have come since the last probe
+        self._probed_at = self._rest = 0  # an idle stream does not probe again for that long
         self._poll = FIRST_POLL
         self._few_since: int | None = None  # since when there is something, but too little for a batch
         self._count_at = 0  # until then it is not counted again
@@ -81,7 +81,7 @@ class Planner:
         offers = self._context.retry(self._reader.offers, settings.layout)
         shards = [offer.shard for offer in offers if last is None or self._offers_in_time(offer, last)]
         self._idle = last is None and not shards
-        self._note_look()
+        self._note_probe()
         if patient and self._are_too_few(shards):
             return {}
         return _divided(shards, most, self._sizes, self._wanted_tasks(shards, most))
@@ -132,27 +132,27 @@ class Planner:
 
         A hint may hide a message from it for as long as from an idle consumer (docs/design/sharding.md).
         """
-        rested = self._context.store.now() - self._looked_at
+        rested = self._context.store.now() - self._probed_at
         if not self._signalled and 0 <= rested < self._rest:
             return False
         self._context.retry(self._reader.survey, layout)
         stirs = bool(self._reader.candidates) or bool(self._reader.errors(thorough=True))
-        self._note_look()
+        self._note_probe()
         return stirs
 
-    def _note_look(self) -> None:
+    def _note_probe(self) -> None:
         """Rest until something is due, but not long: a signal may be lost, and the layout may change."""
-        due, rest = self._reader.seconds_until_due(), LOOK_AGAIN
+        due, rest = self._reader.seconds_until_due(), LONGEST_REST
         if not self._context.store.capabilities.signals:
             rest = self._poll
             self._poll = min(2 * self._poll, LAST_POLL) if self._idle else FIRST_POLL
         self._rest = microseconds(rest if due is None else min(rest, due))
-        self._signalled, self._looked_at = False, self._context.store.now()
+        self._signalled, self._probed_at = False, self._context.store.now()
 
     def _offers_in_time(self, offer: Probe, last: int) -> bool:
         """Return whether any message was due by then, also behind newer ones that go first.
 
-        A shard that has nothing of it will not have any later, so it is looked through in vain only once.
+        A shard that has nothing of it will not have any later, so it is read in vain only once.
         """
         if offer.shard in self._left_out:
             return False

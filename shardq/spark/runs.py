@@ -160,10 +160,10 @@ class Run:
                 return msgspec.structs.replace(part, name=name), terms, entry
             if self._execution in ("", terms.execution):
                 break
-            self._tell_changed(part, terms, edition)
+            self._warn_of_changes(part, terms, edition)
         raise self._conflict(part)
 
-    def _tell_changed(self, part: RunPart, standing: _Terms, edition: int) -> None:
+    def _warn_of_changes(self, part: RunPart, standing: _Terms, edition: int) -> None:
         _log.warning(
             "part %s of run %r to queue %r held %d messages in an earlier execution, edition %d, and holds %d others "
             "now: those that both have may be stored twice",

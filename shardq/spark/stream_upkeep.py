@@ -36,13 +36,13 @@ from shardq.core.receiving.several_queues import CLOSING_SECONDS
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.errors import InvalidSetting, QueueNotFound
 
-__all__ = ["Backlog", "CommitLog", "Heartbeat", "LookingAfter", "interval_of", "slots_of", "task_slots"]
+__all__ = ["Backlog", "CommitLog", "Heartbeat", "StreamUpkeep", "interval_of", "slots_of", "task_slots"]
 
 _log = Log(__name__)
 
 _LOCAL = re.compile(rb"(?:spark\.master=|--master[\0 =])local(?:\[(\d+|\*)(?:,\d+)?\])?\0")
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}  # what Hadoop calls otherwise than Arrow
-LOOK_SECONDS = 0.25
+FINISH_POLL_SECONDS = 0.25
 MOST_SECONDS = 30.0
 
 
@@ -166,7 +166,7 @@ def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
 
 
-class LookingAfter:
+class StreamUpkeep:
     """Looks after the queue of one stream.
 
     A sweep reads every shard, which takes up to seconds over a network. Where the store takes several requests at once
@@ -237,7 +237,7 @@ class Heartbeat(Closing):
             self._tried(self._finish, "was not acked when the query ended")
 
     def _run(self) -> None:
-        pause = self._interval if self._finish is None else min(LOOK_SECONDS, self._interval)
+        pause = self._interval if self._finish is None else min(FINISH_POLL_SECONDS, self._interval)
         extended = time.monotonic()
         while not self._stopped.wait(pause):
             if self._finish is not None and self._tried(self._finish, "was not acked when it was committed"):

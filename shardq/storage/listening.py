@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
-from shardq.base.waits import RECHECK_SECONDS, Turn
+from shardq.base.waits import RECHECK_SECONDS, ThreadWait
 from shardq.storage.per_process import PerProcess, forks
 
 __all__ = ["Listener", "Listens", "LocalListener", "LocalNotifier", "Waiter", "of_process"]
@@ -48,7 +48,7 @@ class Waiter:
         wake: Callable[[], None] | None = None,
     ) -> None:
         self._store, self._is_over = store, is_over
-        self._turn = Turn()
+        self._turn = ThreadWait()
         self.wake = wake or self._end_turn
         """Let the thread look again. For handlers of signals and other threads."""
         self._listener: Listener | None = None
@@ -59,7 +59,7 @@ class Waiter:
         until = time.monotonic() + seconds
         try:
             while True:
-                self._turn = turn = Turn()
+                self._turn = turn = ThreadWait()
                 if self._is_over():
                     return ()
                 if news := self.poll(queues):

@@ -12,11 +12,11 @@ from shardq.errors import Closed, OutcomeUnknown, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
 
-__all__ = ["after_a_write", "append_in_parts", "attempts", "parts", "telling_done"]
+__all__ = ["after_a_write", "append_in_parts", "attempts", "parts", "reporting_done"]
 
 
 @contextmanager
-def telling_done(done: Callable[[], str]) -> Iterator[None]:
+def reporting_done(done: Callable[[], str]) -> Iterator[None]:
     """Raise OutcomeUnknown where the store fails, or the client is closed, after a part was done.
 
     ``done`` says in words what was; "" says that nothing was.
@@ -32,8 +32,8 @@ def telling_done(done: Callable[[], str]) -> Iterator[None]:
 
 
 def after_a_write(begun: Callable[[], object] = lambda: True) -> AbstractContextManager[None]:
-    """Add a note to errors, as :func:`telling_done`, where a part of the work was done, or had ``begun``."""
-    return telling_done(lambda: "a part of it is done: repeat the call" if begun() else "")
+    """Add a note to errors, as :func:`reporting_done`, where a part of the work was done, or had ``begun``."""
+    return reporting_done(lambda: "a part of it is done: repeat the call" if begun() else "")
 
 
 def attempts(shard: Shard, pauses: Iterable[float]) -> Iterator[int]:
@@ -53,7 +53,7 @@ def append_in_parts(
 ) -> None:
     """Store the bundles in parts of bounded size; a part that fails makes the outcome of the whole unknown."""
     stored = 0
-    with telling_done(
+    with reporting_done(
         lambda: f"a part of an append to shard {request.shard} is stored: repeat it" if stored else ""
     ):
         for part in parts(request.bundles, most_bytes, most_bundles):

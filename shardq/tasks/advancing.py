@@ -25,7 +25,6 @@ from shardq.errors import (
     ShardqError,
     UnsupportedByStore,
 )
-from shardq.tasks.binding import Binding
 from shardq.tasks.entries import MAX_RESULT_BYTES, Decided, Entry, in_run, run_of, split_step, step_id
 from shardq.tasks.errors import Failure, ResultMissing
 from shardq.tasks.plans import Plan, joined, joined_up_to, read_plan, read_plans, with_input, write_plan
@@ -42,6 +41,7 @@ from shardq.tasks.steps import (
     unblocks,
     values_in,
 )
+from shardq.tasks.task_client import TaskClient
 
 __all__ = ["Seen", "advance", "give_up", "start_bucket", "start_run", "start_workflow"]
 
@@ -54,85 +54,85 @@ KEPT_BYTES = 250_000  # of the values of a bucket's steps, which are repeated in
 MOST_AT_ONCE = 256  # entries of which one request asks whether they are there
 
 
-def start_workflow(binding: Binding, message: Message) -> None:
+def start_workflow(client: TaskClient, message: Message) -> None:
     """Store the plans of a workflow, and send the steps that wait for none. May be repeated."""
     plans = _plans_in(message)
     _, plan = next(plans)
-    binding.results.enter_workflow(message.id, write_plan(plan), plan.keep)
-    binding.results.enter_plans(
+    client.results.enter_workflow(message.id, write_plan(plan), plan.keep)
+    client.results.enter_plans(
         (
             (message.id + path, write_plan(msgspec.structs.replace(each, keep=plan.keep)))
             for path, each in plans
         ),
         plan.keep,
     )
-    _send_first(binding, message.id, plan, {number: plan.steps[number].body for number in plan.first})
+    _send_first(client, message.id, plan, {number: plan.steps[number].body for number in plan.first})
 
 
-def start_bucket(binding: Binding, bucket: str, value: bytes | None) -> None:
+def start_bucket(client: TaskClient, bucket: str, value: bytes | None) -> None:
     """Send the steps of a bucket that wait for none; the value is for those that take one. May be repeated.
 
     Without a value, which is too large for a message, their workers read it. An empty bucket ends at once.
     """
-    plan = plan_of(binding, bucket)
+    plan = plan_of(client, bucket)
     if not plan.steps:
-        binding.results.decide([Decided(bucket, Entry("done", joined([])), plan.keep)])
-        advance(binding, bucket, Seen({}))
+        client.results.decide([Decided(bucket, Entry("done", joined([])), plan.keep)])
+        advance(client, bucket, Seen({}))
         return
     if run_of(bucket):
-        _start_rest(binding, bucket, plan, value)
+        _start_rest(client, bucket, plan, value)
         return
-    _send_first(binding, bucket, plan, inputs_of(binding, plan, value))
+    _send_first(client, bucket, plan, inputs_of(client, plan, value))
 
 
-def _send_first(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
+def _send_first(client: TaskClient, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
     try:
-        if send_under_assigned_ids(binding, workflow, plan, bodies):
+        if send_under_assigned_ids(client, workflow, plan, bodies):
             return
     except RepeatTooLate:  # those that are there wait or run, and what has ended has an entry
-        there = binding.find_steps(workflow, plan, list(bodies))
-        rest = open_steps(binding, workflow, [number for number in bodies if number not in there])
+        there = client.find_steps(workflow, plan, list(bodies))
+        rest = open_steps(client, workflow, [number for number in bodies if number not in there])
         bodies = {number: bodies[number] for number in rest}
-    send_steps(binding, workflow, plan, bodies)
+    send_steps(client, workflow, plan, bodies)
 
 
-def start_run(binding: Binding, run: str) -> None:
+def start_run(client: TaskClient, run: str) -> None:
     """Begin another run of a workflow, which ends the ones before it. May be repeated."""
-    plan, before = binding.kept_plan(run), in_run(run, run_of(run) - 1)
+    plan, before = client.kept_plan(run), in_run(run, run_of(run) - 1)
     if plan is None:  # what is done may be over too by now, and would run again
         raise _over(run)
-    if run_of(before) and not all(binding.results.has_begun([before])):
+    if run_of(before) and not all(client.results.has_begun([before])):
         raise _over(before)  # that was never retried: the message was forged
-    binding.results.enter_run(run, plan.keep)
-    _start_rest(binding, run, plan, b"")
+    client.results.enter_run(run, plan.keep)
+    _start_rest(client, run, plan, b"")
 
 
-def give_up(binding: Binding, workflow: str, error: ShardqError) -> None:
+def give_up(client: TaskClient, workflow: str, error: ShardqError) -> None:
     """Let all steps of a workflow fail that cannot begin, so that its waiters are notified. May be repeated."""
-    if (plan := binding.plan(workflow)) is not None:
+    if (plan := client.plan(workflow)) is not None:
         failed = Entry("failed", failure=Failure.of(error, 0))
         steps = [step_id(workflow, number).text for number in range(len(plan.steps))]
-        binding.results.decide([Decided(step, failed, plan.keep) for step in steps])
+        client.results.decide([Decided(step, failed, plan.keep) for step in steps])
 
 
-def _start_rest(binding: Binding, workflow: str, plan: Plan, value: bytes | None) -> None:
+def _start_rest(client: TaskClient, workflow: str, plan: Plan, value: bytes | None) -> None:
     """Send the steps of which nothing stands, and that wait for none which is not done."""
-    found = entries_of(binding, [f"{workflow}#{number}" for number in range(len(plan.steps))])
+    found = entries_of(client, [f"{workflow}#{number}" for number in range(len(plan.steps))])
     stands = {  # in this run or one before; values may be large
         number: msgspec.structs.replace(entry, value=b"") for number, (_, entry) in enumerate(found) if entry
     }
-    bodies, inputs = dict[int, bytes | None](), inputs_of(binding, plan, value)
+    bodies, inputs = dict[int, bytes | None](), inputs_of(client, plan, value)
     for number, step in enumerate(plan.steps):
         if number in stands or not all(unblocks(plan, other, stands.get(other)) for other in step.after):
             continue
         if step.after:
-            for failed in send_next(binding, workflow, plan, number) or ():
-                advance(binding, failed, Seen({}))
+            for failed in send_next(client, workflow, plan, number) or ():
+                advance(client, failed, Seen({}))
         else:
             bodies[number] = inputs[number]
-    send_steps(binding, workflow, plan, bodies)
+    send_steps(client, workflow, plan, bodies)
     if all(end in stands for end in plan.ends):  # the worker that ended the last one did not reach the bucket
-        advance(binding, f"{workflow}#{plan.ends[0]}", Seen({}))
+        advance(client, f"{workflow}#{plan.ends[0]}", Seen({}))
 
 
 def _over(workflow: str) -> ResultMissing:
@@ -162,7 +162,7 @@ class Seen:
         self.sent: set[str] = set()
 
 
-def advance(binding: Binding, step: str, seen: Seen) -> None:
+def advance(client: TaskClient, step: str, seen: Seen) -> None:
     """Send, or give up, the steps that waited for one that has ended.
 
     May be repeated. The work of a call that was cut off counts as not done: its rest may be missing.
@@ -171,14 +171,14 @@ def advance(binding: Binding, step: str, seen: Seen) -> None:
     while ended:
         last = ended.pop()
         if "#" in last:  # nothing waits for a task that is not a step
-            ended += _go_on(binding, last, seen, sent)
+            ended += _go_on(client, last, seen, sent)
     seen.sent |= sent
 
 
-def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]:
+def _go_on(client: TaskClient, step: str, seen: Seen, sent: set[str]) -> list[str]:
     """Do what waited for this step only, and add it to ``sent``; returns the steps that have ended by that."""
     workflow, number = split_step(step)
-    plan = binding.plan(workflow)
+    plan = client.plan(workflow)
     if plan is None:
         _log.warning("workflow %s has expired: its plan was not kept for so long", workflow)
         return []
@@ -187,7 +187,7 @@ def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]
         return []
     entry = seen.ended.get(step)
     if entry is None or entry.state != "done":  # another outcome may have been written first
-        entry = binding.results.read(step)
+        entry = client.results.read(step)
     if entry is None:
         return []
     bucket = workflow if ("#" in workflow or plan.replaces_task) and number in plan.ends else None
@@ -196,43 +196,43 @@ def _go_on(binding: Binding, step: str, seen: Seen, sent: set[str]) -> list[str]
         told = _because(plan, number, entry)
         given_up = [f"{workflow}#{other}" for other in behind]
         if bucket:
-            _decide(binding, [bucket], msgspec.structs.replace(told, origin=None), plan.keep)
-        return _decide(binding, given_up, told, plan.keep) + ([bucket] if bucket else [])
+            _decide(client, [bucket], msgspec.structs.replace(told, origin=None), plan.keep)
+        return _decide(client, given_up, told, plan.keep) + ([bucket] if bucket else [])
     ended: list[str] = []
     for other in behind:
         identity, after = f"{workflow}#{other}", plan.steps[other].after
-        if identity in seen.sent or not _all_ended(binding, workflow, after, number, seen, identity):
+        if identity in seen.sent or not _all_ended(client, workflow, after, number, seen, identity):
             continue
-        if (failed := send_next(binding, workflow, plan, other)) is not None:
+        if (failed := send_next(client, workflow, plan, other)) is not None:
             sent.add(identity)
             ended += failed
-    if bucket and bucket not in seen.sent and _all_ended(binding, workflow, plan.ends, number, seen, bucket):
-        ended += _closed(binding, bucket, plan, sent)
+    if bucket and bucket not in seen.sent and _all_ended(client, workflow, plan.ends, number, seen, bucket):
+        ended += _closed(client, bucket, plan, sent)
     return ended
 
 
-def send_next(binding: Binding, workflow: str, plan: Plan, other: int) -> list[str] | None:
+def send_next(client: TaskClient, workflow: str, plan: Plan, other: int) -> list[str] | None:
     """Send a step if all before it are done, else None; returns it when it cannot be sent, and has failed by that."""
     try:
-        if not _is_ready(binding, workflow, plan, other):
+        if not _is_ready(client, workflow, plan, other):
             return None
-        value = _input(binding, workflow, plan, other)
-        send_steps(binding, workflow, plan, {other: with_input(plan.steps[other], value)})
+        value = _input(client, workflow, plan, other)
+        send_steps(client, workflow, plan, {other: with_input(plan.steps[other], value)})
     except ResultMissing:
         return None
     except UNSENDABLE as error:
         failed = Entry("failed", failure=Failure.of(error, 0))
-        return _decide(binding, [f"{workflow}#{other}"], failed, plan.keep)
+        return _decide(client, [f"{workflow}#{other}"], failed, plan.keep)
     return []
 
 
-def _is_ready(binding: Binding, workflow: str, plan: Plan, other: int) -> bool:
+def _is_ready(client: TaskClient, workflow: str, plan: Plan, other: int) -> bool:
     """Return True when all before a step are done, as far as its input does not show that."""
     step = plan.steps[other]
-    return step.takes is not None or _are_done(binding, workflow, plan, step.after)
+    return step.takes is not None or _are_done(client, workflow, plan, step.after)
 
 
-def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | None:
+def _input(client: TaskClient, workflow: str, plan: Plan, other: int) -> bytes | None:
     """Return the values that a step takes; None when its message cannot hold them.
 
     Raises ResultMissing when it is not done.
@@ -242,23 +242,23 @@ def _input(binding: Binding, workflow: str, plan: Plan, other: int) -> bytes | N
         return b""
     if not step.many:
         identity = f"{workflow}#{step.after[0]}"
-        entry = binding.results.read(identity)
+        entry = client.results.read(identity)
         if entry is None or entry.state != "done":
             raise ResultMissing(f"step {identity} has no value")
-        return None if entry.large else fitting(binding, step, entry.value)
-    values = (each.value for each in gather(binding, workflow, plan, step.after))
-    value = joined_up_to(values, bytes_left(binding, step))
-    if value is None and not _are_done(binding, workflow, plan, step.after):
+        return None if entry.large else fitting(client, step, entry.value)
+    values = (each.value for each in gather(client, workflow, plan, step.after))
+    value = joined_up_to(values, bytes_left(client, step))
+    if value is None and not _are_done(client, workflow, plan, step.after):
         raise ResultMissing(f"step {workflow}#{other} waits for others")
     return value
 
 
-def _are_done(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
-    found = entries_of(binding, [f"{workflow}#{number}" for number in numbers])
+def _are_done(client: TaskClient, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
+    found = entries_of(client, [f"{workflow}#{number}" for number in numbers])
     return all(unblocks(plan, number, entry) for number, (_, entry) in zip(numbers, found, strict=True))
 
 
-def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
+def _closed(client: TaskClient, bucket: str, plan: Plan, sent: set[str]) -> list[str]:
     """Write the entry of a bucket all of whose ends have ended. It repeats their values if they are small.
 
     That of a task which returned a workflow has its result, of any size.
@@ -267,7 +267,7 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
         None if plan.replaces_task or any(plan.steps[end].is_bucket for end in plan.ends) else []
     )
     partial, size = False, 0
-    for identity, entry in entries_of(binding, [f"{bucket}#{end}" for end in plan.ends]):
+    for identity, entry in entries_of(client, [f"{bucket}#{end}" for end in plan.ends]):
         number = split_step(identity)[1]
         if entry is None or not unblocks(plan, number, entry):
             return []
@@ -275,7 +275,7 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
         if values is None or entry.large:
             values = None
             continue
-        (found,) = values_in(binding, identity, plan.steps[number], entry)
+        (found,) = values_in(client, identity, plan.steps[number], entry)
         values.append(found.value)
         size += len(found.value)
         values = None if size > KEPT_BYTES else values
@@ -283,23 +283,23 @@ def _closed(binding: Binding, bucket: str, plan: Plan, sent: set[str]) -> list[s
     ended = Entry("done", apart=True) if values is None else Entry("done", joined(values))
     if plan.replaces_task:
         try:
-            ended = _of_replaced(binding, bucket, plan)
+            ended = _of_replaced(client, bucket, plan)
         except (MessageTooLarge, ResultMissing) as error:
             ended = Entry("failed", failure=Failure.of(error, 0))
-    return _decide(binding, [bucket], msgspec.structs.replace(ended, partial=partial), plan.keep)
+    return _decide(client, [bucket], msgspec.structs.replace(ended, partial=partial), plan.keep)
 
 
-def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
+def _of_replaced(client: TaskClient, task: str, plan: Plan) -> Entry:
     """Return the result of a task that returned a workflow whose ends are done.
 
     Raises MessageTooLarge, ResultMissing.
     """
     if not plan.many:
-        entry = binding.results.read(identity := f"{task}#{plan.ends[0]}")
+        entry = client.results.read(identity := f"{task}#{plan.ends[0]}")
         if entry is None:
             raise ResultMissing(f"what step {identity} returned is not kept any more")
         return Entry("done", entry.value, large=entry.large)
-    value = joined_up_to((each.value for each in gather(binding, task, plan, plan.ends)), MAX_RESULT_BYTES)
+    value = joined_up_to((each.value for each in gather(client, task, plan, plan.ends)), MAX_RESULT_BYTES)
     if value is None:
         raise MessageTooLarge(
             f"the list of what the calls returned that task {task} returned has more than {MAX_RESULT_BYTES:,} bytes: "
@@ -309,7 +309,7 @@ def _of_replaced(binding: Binding, task: str, plan: Plan) -> Entry:
 
 
 def _all_ended(
-    binding: Binding, workflow: str, numbers: Sequence[int], number: int, seen: Seen, waits: str
+    client: TaskClient, workflow: str, numbers: Sequence[int], number: int, seen: Seen, waits: str
 ) -> bool:
     """Return True when these steps have entries, as far as can be seen with few requests.
 
@@ -322,7 +322,7 @@ def _all_ended(
     unknown, count = [each for each in ids if each not in seen.present], 1
     while unknown:
         some, unknown = unknown[:count], unknown[count:]
-        entered = binding.results.entered(some)
+        entered = client.results.entered(some)
         seen.present.update(each for each, is_there in zip(some, entered, strict=True) if is_there)
         if not all(entered):
             seen.blocked.add(waits)
@@ -331,9 +331,9 @@ def _all_ended(
     return True
 
 
-def _decide(binding: Binding, steps: Sequence[str], entry: Entry, keep: float) -> list[str]:
+def _decide(client: TaskClient, steps: Sequence[str], entry: Entry, keep: float) -> list[str]:
     if steps:
-        binding.results.decide([Decided(step, entry, keep) for step in steps])
+        client.results.decide([Decided(step, entry, keep) for step in steps])
     return list(steps)
 
 

@@ -122,7 +122,7 @@ class Tasks(TaskRegistry):
         were drawn and are not. The rest is still in the iterator. With a ``transaction`` of the application, as in
         :meth:`Task.send`, all that is stored stands or falls with it.
         """
-        return send_calls(self.binding, calls, transaction)
+        return send_calls(self.task_client, calls, transaction)
 
     async def asend_many(self, calls: Iterable[Signature[T]]) -> list[Result[T]]:
         """Send calls from a coroutine, as :meth:`send_many` does, which draws them in a thread.
@@ -137,7 +137,7 @@ class Tasks(TaskRegistry):
         Values have the types that the tasks of this app declare; those of tasks that it does not have are plain.
         """
         declared = {name: each.arguments for name, each in self.tasks.items()}
-        return WorkflowResult(self.binding, workflow_id, declared)
+        return WorkflowResult(self.task_client, workflow_id, declared)
 
     def workflows(
         self, *, state: WorkflowState | None = None, name: str | None = None, limit: int = 100
@@ -148,7 +148,7 @@ class Tasks(TaskRegistry):
         other apps on the same store are among them. A state costs a request and one for each end that has ended; a
         search for the failed ones reads all. Raises InvalidSetting.
         """
-        return newest_workflows(self.binding, state=state, name=name, limit=limit)
+        return newest_workflows(self.task_client, state=state, name=name, limit=limit)
 
     def drain(self, *, queues: Sequence[str] | None = None) -> WorkerReport:
         """Run all tasks that are due, and those that they send, in this thread; returns when none is due. For tests.
@@ -156,7 +156,7 @@ class Tasks(TaskRegistry):
         Retries and delays are those of a worker: with a manual clock, move it on and drain again. Raises QueueNotFound
         only for queues that were named.
         """
-        return TaskWorker(self, self.binding.client, queues=queues, threads=0, idle_exit=0).run()
+        return TaskWorker(self, self.task_client.client, queues=queues, threads=0, idle_exit=0).run()
 
 
 class TaskPlan(WorkerPlan, frozen=True, kw_only=True):

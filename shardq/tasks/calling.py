@@ -22,7 +22,7 @@ from shardq.tasks.entries import MAX_ENTRY_BYTES
 from shardq.tasks.errors import ResultRejected, ResultTimeout, TaskCancelled, WaitRejected
 from shardq.tasks.result_backend import ResultBackend
 from shardq.tasks.threads import OTHERS_CANCELLED, in_time, interrupted_after, run_coroutine
-from shardq.worker.loop import LOOK_SECONDS, CoroutineLoop
+from shardq.worker.loop import CANCEL_CHECK_SECONDS, CoroutineLoop
 
 __all__ = [
     "CurrentTask",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _log = Log(__name__)
-TELL_SECONDS = 0.5  # between two notes of its progress
+PROGRESS_SECONDS = 0.5  # between two notes of its progress
 
 
 class CurrentTask:
@@ -64,8 +64,8 @@ class CurrentTask:
         self._keep, self._log = keep, log
         self._stopping = stopping  # whether its worker is stopping; None: no worker runs it
         self._cancelled = False
-        self._looked_at = time.monotonic()
-        self._told_at = float("-inf")
+        self._cancel_checked_at = time.monotonic()
+        self._progress_written_at = float("-inf")
 
     @property
     def cancelled(self) -> bool:
@@ -74,21 +74,21 @@ class CurrentTask:
         While the store is unreachable the task continues as before. A task without a result (``keep_result=0``) cannot
         be cancelled once it runs.
         """
-        if not self._cancelled and time.monotonic() - self._looked_at >= LOOK_SECONDS:
-            self.find_out()
+        if not self._cancelled and time.monotonic() - self._cancel_checked_at >= CANCEL_CHECK_SECONDS:
+            self.refresh_cancelled()
         return self._cancelled
 
-    def find_out(self) -> bool:
-        """Read the state as :meth:`look` does; when the store is unreachable nothing more is known than before."""
+    def refresh_cancelled(self) -> bool:
+        """Read the state as :meth:`read_cancelled` does; keep the known one while the store is unreachable."""
         try:
-            return self.look()
+            return self.read_cancelled()
         except ShardqError as error:
             _log.debug("whether task %s was cancelled is not known: %s", self.id, error)
             return self._cancelled
 
-    def look(self) -> bool:
+    def read_cancelled(self) -> bool:
         """Ask the store at once whether the task was cancelled. Raises StoreUnavailable."""
-        self._looked_at = time.monotonic()
+        self._cancel_checked_at = time.monotonic()
         if self._log is not None and self._keep and not self._cancelled:
             entry = self._log.standing([self.id], working=True).get(self.id)
             self._cancelled = entry is not None and entry.state == "cancelled"
@@ -117,9 +117,13 @@ class CurrentTask:
                 f"progress of task {self.name!r} has {len(body):,} bytes, and may have {MAX_ENTRY_BYTES:,}: note less"
             )
         now = time.monotonic()
-        if self._log is None or not self._keep or not (at_once or now - self._told_at >= TELL_SECONDS):
+        if (
+            self._log is None
+            or not self._keep
+            or not (at_once or now - self._progress_written_at >= PROGRESS_SECONDS)
+        ):
             return
-        self._told_at = now
+        self._progress_written_at = now
         try:
             self._log.write_progress(self.id, body, self._keep)
         except ShardqError as error:
@@ -280,15 +284,17 @@ def _wrapped(middleware: Middleware, current: CurrentTask, call: Callable[[], An
         try:
             value = middleware.around(current, call)
         except BaseException as error:
-            _tell(middleware, current, None, error)
+            _call_after(middleware, current, None, error)
             raise
-        _tell(middleware, current, value, None)
+        _call_after(middleware, current, value, None)
         return value
 
     return wrapped
 
 
-def _tell(middleware: Middleware, current: CurrentTask, value: object, error: BaseException | None) -> None:
+def _call_after(
+    middleware: Middleware, current: CurrentTask, value: object, error: BaseException | None
+) -> None:
     try:
         middleware.after(current, value, error)
     except Exception:

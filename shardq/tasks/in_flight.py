@@ -15,11 +15,11 @@ from shardq.client.queue import Queue
 from shardq.core.message import Message
 from shardq.errors import QueueFull, QueueNotFound, QueuePaused, ShardqError
 from shardq.tasks.advancing import Seen, advance
-from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, Decided, Entry, headers_of, is_step_message, kept_seconds, result_id
 from shardq.tasks.errors import Failure
 from shardq.tasks.options import LONGEST_NAME
 from shardq.tasks.result_backend import RESERVED_SECONDS, ResultBackend
+from shardq.tasks.task_client import TaskClient
 from shardq.worker.attempt import Ending
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally
@@ -161,7 +161,7 @@ def _is_last(message: Message) -> bool:
 def settle_all(
     units: Sequence[TaskUnit],
     queues: Mapping[str, Queue],
-    binding: Binding,
+    task_client: TaskClient,
     options: WorkerOptions,
     tally: Tally,
     carry_out: Callable[[Callable[[], None]], bool],
@@ -172,13 +172,13 @@ def settle_all(
     that could not be stored are not acked: they are delivered again when their leases have expired. ``carry_out`` does
     a step, and repeats it while the store is unreachable; it returns False when the step was given up.
     """
-    if not carry_out(partial(_decide, units, binding)):
+    if not carry_out(partial(_decide, units, task_client)):
         return
     seen = Seen({result_id(step): unit.entries[step] for unit in units for step in unit.steps})
     advanced = [
         unit
         for unit in units
-        if all(carry_out(partial(_go_on, unit, step, binding, seen)) for step in unit.steps)
+        if all(carry_out(partial(_go_on, unit, step, task_client, seen)) for step in unit.steps)
     ]
     for batch, attempt in by_batch(advanced):
         if batch.queue is not None:
@@ -191,18 +191,18 @@ def settle_all(
                 tally.observer.ran(name, outcome, unit.seconds.get(message))
 
 
-def _decide(units: Sequence[TaskUnit], binding: Binding) -> None:
+def _decide(units: Sequence[TaskUnit], task_client: TaskClient) -> None:
     if decided := [each for unit in units for each in unit.decided()]:
-        binding.results.decide(decided)
+        task_client.results.decide(decided)
 
 
-def _go_on(unit: TaskUnit, message: Message, binding: Binding, seen: Seen) -> None:
+def _go_on(unit: TaskUnit, message: Message, task_client: TaskClient, seen: Seen) -> None:
     """Send the steps that waited for this one. A queue that takes none now does not hold up the worker."""
     context = unit.contexts.get(message)
     try:
         if context is None:
-            advance(binding, result_id(message), seen)
+            advance(task_client, result_id(message), seen)
         else:
-            context.run(advance, binding, result_id(message), seen)
+            context.run(advance, task_client, result_id(message), seen)
     except (QueuePaused, QueueFull) as error:
         unit.put_off(message, str(error))

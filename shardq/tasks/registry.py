@@ -17,10 +17,10 @@ from shardq.client import Client, check_client, connect
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import OwnLock
 from shardq.tasks.arguments import Arguments
-from shardq.tasks.binding import Binding
 from shardq.tasks.calling import Middleware, check_middleware
 from shardq.tasks.entries import WORKFLOW
 from shardq.tasks.options import TaskOptions
+from shardq.tasks.task_client import TaskClient
 
 __all__ = ["TaskDefinition", "TaskRegistry", "check_app", "tasks_named"]
 
@@ -43,7 +43,7 @@ class TaskRegistry:
         self.url, self.middleware = url, check_middleware(middleware)
         self._tasks: dict[str, TaskDefinition] = {}
         self._sources: dict[str, _Source] = {}  # of the same names
-        self._binding: Binding | None = None
+        self._task_client: TaskClient | None = None
         self._own: Client | None = None
         self._lock = OwnLock()
 
@@ -58,10 +58,10 @@ class TaskRegistry:
         return tuple(sorted({each.settings.queue for each in self._tasks.values()}))
 
     @property
-    def binding(self) -> Binding:
+    def task_client(self) -> TaskClient:
         """The link between the tasks and a store. Raises InvalidSetting when none was named."""
         with self._lock.plain:
-            if self._binding is None:
+            if self._task_client is None:
                 url = self.url or os.environ.get("SHARDQ_URL")
                 if not url:
                     raise InvalidSetting(
@@ -69,25 +69,25 @@ class TaskRegistry:
                         "tasks.bind(client), or set SHARDQ_URL"
                     )
                 self._own = self._own or connect(url)
-                self._binding = Binding(self._own, self._options_in)
-            return self._binding
+                self._task_client = TaskClient(self._own, self._options_in)
+            return self._task_client
 
     def bind(self, client: Client) -> None:
         """Send tasks by this client from now on. Results keep the one that they came by. The app never closes it."""
         check_client(client)
         with self._lock.plain:
-            if self._binding is None or self._binding.client is not client:
-                self._binding = Binding(client, self._options_in)
+            if self._task_client is None or self._task_client.client is not client:
+                self._task_client = TaskClient(client, self._options_in)
 
     @contextmanager
     def bound(self, client: Client) -> Iterator[None]:
         """Send tasks by this client within the ``with`` block, and as before it afterwards. For tests."""
-        before = self._binding
+        before = self._task_client
         self.bind(client)
         try:
             yield
         finally:
-            self._binding = before
+            self._task_client = before
 
     def close(self) -> None:
         """Close the connections of these tasks. They can be sent again then. The client of :meth:`bind` stays."""
@@ -95,8 +95,8 @@ class TaskRegistry:
             own, self._own = self._own, None
             if own is None:
                 return
-            if self._binding is not None and self._binding.client is own:
-                self._binding = None
+            if self._task_client is not None and self._task_client.client is own:
+                self._task_client = None
             own.close()
 
     def _options_in(self, queue: str, others: Collection[str] = ()) -> dict[str, TaskOptions]:

@@ -12,11 +12,11 @@ import msgspec
 from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
 from shardq.tasks.arguments import Arguments
-from shardq.tasks.binding import Binding, cut
 from shardq.tasks.calling import check_wait
 from shardq.tasks.entries import Decided, Entry, split_step
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskCancelled, TaskFailed
 from shardq.tasks.plans import Plan
+from shardq.tasks.task_client import TaskClient, cut
 
 __all__ = ["Result", "decoded", "timed_out"]
 
@@ -38,13 +38,13 @@ class Result(Generic[T_co]):
 
     def __init__(
         self,
-        binding: Binding,
+        task_client: TaskClient,
         identity: str,
         arguments: Arguments | None,
         keep: float,
     ) -> None:
         self.id = identity
-        self._binding, self._arguments, self._keep = binding, arguments, keep
+        self._task_client, self._arguments, self._keep = task_client, arguments, keep
 
     def get(self, *, timeout: float | None = None) -> T_co:
         """Wait for the task to end, and return the result of its function, of the type that the function declares.
@@ -71,19 +71,19 @@ class Result(Generic[T_co]):
         """
         if (entry := self._entry()) is not None:
             return entry.state
-        message = self._binding.find(self.id)
+        message = self._task_client.find(self.id)
         if message is None:
-            if may_be_sent(self._binding, self.id):
+            if may_be_sent(self._task_client, self.id):
                 return "waiting"
-            message = self._binding.find(self.id)  # it was sent meanwhile
+            message = self._task_client.find(self.id)  # it was sent meanwhile
         if message is None:
             entry = self._entry()
             return "missing" if entry is None else entry.state
-        return "running" if self._binding.running([message]) else "waiting"
+        return "running" if self._task_client.running([message]) else "waiting"
 
     def progress(self) -> Any:
         """Return the last progress that the task noted; None if it noted none."""
-        found = self._binding.results.progress(self.id)
+        found = self._task_client.results.progress(self.id)
         return None if found is None else msgspec.msgpack.decode(found)
 
     def cancel(self) -> bool:
@@ -94,7 +94,7 @@ class Result(Generic[T_co]):
         are dropped. A task without a result (``keep_result=0``) can be cancelled only while it waits. Can be repeated,
         and has to be after an error.
         """
-        results = self._binding.results
+        results = self._task_client.results
         if "#" in self.id:
             raise InvalidSetting(
                 f"{self.id} is a step: cancel its workflow, whose id is the part before the first #"
@@ -108,11 +108,11 @@ class Result(Generic[T_co]):
                 return False
         elif self.state != "waiting":
             return False
-        return self._binding.remove(self.id) or bool(self._keep)
+        return self._task_client.remove(self.id) or bool(self._keep)
 
     def forget(self) -> None:
         """Remove the result, and the progress, before they expire."""
-        self._binding.results.forget(self.id)
+        self._task_client.results.forget(self.id)
 
     async def ended(self) -> None:
         """Wait on an event loop for the task to end, without its value. Errors as in :meth:`get`, also of the task."""
@@ -148,19 +148,19 @@ class Result(Generic[T_co]):
             wait.check(self.id)
             check_wait(f"task {self.id}", bounded=timeout is not None)
             before = time.monotonic()
-            self._binding.results.wait(wait.longest)
+            self._task_client.results.wait(wait.longest)
             time.sleep(max(0.0, wait.shortest - (time.monotonic() - before)))
         return entry
 
     def _entry(self) -> Entry | None:
-        return self._binding.results.standing([self.id]).get(self.id)
+        return self._task_client.results.standing([self.id]).get(self.id)
 
     def _value(self, entry: Entry) -> T_co:
         if self._checked(entry).apart:
             raise ResultMissing(
                 f"{self.id} is a part of a large group: ask the result of its workflow for values()"
             )
-        return decoded(self._arguments, self._binding.results.value(self.id, entry))  # type: ignore[no-any-return]
+        return decoded(self._arguments, self._task_client.results.value(self.id, entry))  # type: ignore[no-any-return]
 
     def _checked(self, entry: Entry) -> Entry:
         if entry.state == "cancelled":
@@ -230,7 +230,7 @@ class _Wait:
         return seconds if self._timeout is None else max(0.0, min(seconds, self._timeout - self.waited))
 
 
-def may_be_sent(binding: Binding, step: str) -> bool:
+def may_be_sent(task_client: TaskClient, step: str) -> bool:
     """Return True while a step that is not in its queue and has not ended, or the steps of a bucket, may be sent.
 
     Also while something is under way that a task, or a step, has returned in place of a value.
@@ -242,32 +242,32 @@ def may_be_sent(binding: Binding, step: str) -> bool:
     A caller that gets False reads the step and its entry once more.
     """
     if "#" not in step:  # it may have returned a workflow
-        return _has_open_steps(binding, step)
+        return _has_open_steps(task_client, step)
     workflow, number = split_step(step)
-    if (plan := binding.plan(workflow)) is None:  # it has not begun, or has expired
-        return binding.find(step.partition("#")[0]) is not None or binding.plan(workflow) is not None
+    if (plan := task_client.plan(workflow)) is None:  # it has not begun, or has expired
+        return task_client.find(step.partition("#")[0]) is not None or task_client.plan(workflow) is not None
     if number >= len(plan.steps):
         return False
-    if _comes(binding, workflow, plan, plan.steps[number].after):
+    if _comes(task_client, workflow, plan, plan.steps[number].after):
         return True
-    return binding.find(step) is not None or _has_open_steps(binding, step)
+    return task_client.find(step) is not None or _has_open_steps(task_client, step)
 
 
-def _comes(binding: Binding, workflow: str, plan: Plan, after: Sequence[int]) -> bool:
+def _comes(task_client: TaskClient, workflow: str, plan: Plan, after: Sequence[int]) -> bool:
     """Return True while something is under way that comes before the steps of a workflow that wait for these."""
     if "#" in workflow:
         outer, number = split_step(workflow)
-        around = binding.plan(outer)
+        around = task_client.plan(outer)
         if (
             around is not None
             and number < len(around.steps)  # ids are forged
-            and _comes(binding, outer, around, around.steps[number].after)
+            and _comes(task_client, outer, around, around.steps[number].after)
         ):
             return True
-    return binding.find(workflow) is not None or _any_open(binding, workflow, plan, after)
+    return task_client.find(workflow) is not None or _any_open(task_client, workflow, plan, after)
 
 
-def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
+def _any_open(task_client: TaskClient, workflow: str, plan: Plan, numbers: Sequence[int]) -> bool:
     """Return True while one of these steps is in its queue, or one before them, or one that such a step is made of.
 
     First all are looked for together. Messages that move on meanwhile are met by the second search, one step after the
@@ -276,15 +276,15 @@ def _any_open(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int
     """
     if not numbers:
         return False
-    if binding.find_steps(workflow, plan, numbers):  # it is, most of the time
+    if task_client.find_steps(workflow, plan, numbers):  # it is, most of the time
         return True
     line = _with_those_before(plan, numbers)
-    entered = binding.entered_steps(workflow, line)
-    if any(binding.find_steps(workflow, plan, some) for some in cut(line)):
+    entered = task_client.entered_steps(workflow, line)
+    if any(task_client.find_steps(workflow, plan, some) for some in cut(line)):
         return True
     return any(
-        (number not in entered and binding.find_steps(workflow, plan, [number]))
-        or _has_open_steps(binding, f"{workflow}#{number}")
+        (number not in entered and task_client.find_steps(workflow, plan, [number]))
+        or _has_open_steps(task_client, f"{workflow}#{number}")
         for number in line
     )
 
@@ -300,6 +300,6 @@ def _with_those_before(plan: Plan, numbers: Sequence[int]) -> list[int]:
     return sorted(found)  # a step has a higher number than those before it
 
 
-def _has_open_steps(binding: Binding, bucket: str) -> bool:
-    plan = binding.plan(bucket)
-    return plan is not None and _any_open(binding, bucket, plan, plan.ends)
+def _has_open_steps(task_client: TaskClient, bucket: str) -> bool:
+    plan = task_client.plan(bucket)
+    return plan is not None and _any_open(task_client, bucket, plan, plan.ends)

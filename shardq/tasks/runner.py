@@ -16,7 +16,6 @@ from shardq.core.hooks import Hooks
 from shardq.core.message import Message
 from shardq.errors import MessageTooLarge, PartialSend, ShardqError
 from shardq.tasks.advancing import UNSENDABLE, give_up, start_bucket, start_run, start_workflow
-from shardq.tasks.binding import Binding
 from shardq.tasks.calling import CurrentTask, Middleware, run_function
 from shardq.tasks.entries import (
     APART,
@@ -46,6 +45,7 @@ from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.signature import Signature
 from shardq.tasks.steps import body_of
 from shardq.tasks.task import store_replacement
+from shardq.tasks.task_client import TaskClient
 from shardq.tasks.workflow import Workflow
 from shardq.worker.attempt import EachMessage, Ending
 from shardq.worker.gate import Gate
@@ -65,7 +65,7 @@ class Runner:
         self,
         tasks: Mapping[str, TaskDefinition],
         middleware: tuple[Middleware, ...],
-        binding: Binding,
+        task_client: TaskClient,
         loop: CoroutineLoop,
         on_error: Callable[[Exception], None] = lambda _: None,
         *,
@@ -78,11 +78,11 @@ class Runner:
         self.ends: Callable[[Message], None] = lambda _: (
             None
         )  # and with one that ends before others of its unit
-        self._binding, self._log = binding, binding.results
+        self._task_client, self._log = task_client, task_client.results
 
     def read_entries(self, units: Sequence[TaskUnit]) -> None:
         """Read the entries of tasks that were received together. Tasks without one are read later."""
-        ids = [result_id(each) for unit in units for each in unit.attempt.batch if _may_stand(each)]
+        ids = [result_id(each) for unit in units for each in unit.attempt.batch if _may_have_entries(each)]
         if not ids:
             return
         with suppress(ShardqError):
@@ -163,7 +163,7 @@ class Runner:
         with _unreachable_is_no_failure():
             if message.deliveries == 1 and not message.last_delivery and not run_of(identity):
                 return False
-            return self._binding.plan(identity) is not None
+            return self._task_client.plan(identity) is not None
 
     def _call_instead(self, unit: TaskUnit, message: Message, given: Signature[Any] | Workflow) -> None:
         identity = result_id(message)
@@ -171,8 +171,8 @@ class Runner:
         again = message.deliveries > 1 or is_last
         if not is_last:  # from here on a delay counts, so that the next delivery looks for the plan
             unit.planned.add(message)
-        store_replacement(self._binding, identity, name, given, kept_seconds(message), again=again)
-        start_bucket(self._binding, identity, b"")
+        store_replacement(self._task_client, identity, name, given, kept_seconds(message), again=again)
+        start_bucket(self._task_client, identity, b"")
 
     def _call(self, message: Message) -> str:
         """Return the task and its arguments in short; its name alone where it is not known, or has a large body."""
@@ -197,23 +197,23 @@ class Runner:
                     raise
                 unit.fail(message, cause, "")
                 if headers_of(message).get(NAME) == WORKFLOW and not is_step_message(message):
-                    give_up(self._binding, str(headers_of(message).get(RUN, message.id)), cause)
+                    give_up(self._task_client, str(headers_of(message).get(RUN, message.id)), cause)
                 return DeadLetter(str(cause))
         unit.begun.add(message)
         return None
 
     def _begin(self, message: Message) -> None:
         if headers_of(message).get(NAME) != WORKFLOW:  # a task that has returned one before
-            start_bucket(self._binding, result_id(message), b"")
+            start_bucket(self._task_client, result_id(message), b"")
         elif is_step_message(message):
             start_bucket(
-                self._binding, result_id(message), None if APART in headers_of(message) else message.raw
+                self._task_client, result_id(message), None if APART in headers_of(message) else message.raw
             )
         elif RUN in headers_of(message):
             check_task_id(run := str(headers_of(message)[RUN]))
-            start_run(self._binding, run)
+            start_run(self._task_client, run)
         else:
-            start_workflow(self._binding, message)
+            start_workflow(self._task_client, message)
 
     def _run(self, unit: TaskUnit, message: Message) -> Any:
         task = self._task(message)
@@ -255,7 +255,7 @@ class Runner:
             return task.arguments.decode(message.raw)
         try:
             with _unreachable_is_no_failure():
-                body = body_of(self._binding, result_id(message), message.raw)
+                body = body_of(self._task_client, result_id(message), message.raw)
         except (ResultMissing, MessageTooLarge) as error:
             raise ArgumentsRejected(
                 f"what step {result_id(message)} takes cannot be read: {error}"
@@ -276,7 +276,7 @@ class Runner:
     def _known(self, unit: TaskUnit, message: Message) -> Entry | None:
         """Return the decision about a task that an earlier worker ran, or that was cancelled meanwhile."""
         stale = time.monotonic() - unit.received_at > STALE_SECONDS
-        if not (kept_seconds(message) if stale else _may_stand(message)):
+        if not (kept_seconds(message) if stale else _may_have_entries(message)):
             return None
         if stale or unit.known is None:
             ids = [result_id(each) for each in unit.attempt.batch]
@@ -332,7 +332,7 @@ def _counted(unit: TaskUnit, ending: Ending) -> Ending:
     return Ending(ending.message, Retry(ending.outcome.seconds), ending.reason)
 
 
-def _may_stand(message: Message) -> bool:
+def _may_have_entries(message: Message) -> bool:
     """Return True when something may stand of a task that has just been received."""
     return (is_step_message(message) or message.deliveries > 1) and kept_seconds(message) > 0
 

@@ -14,28 +14,28 @@ from shardq.base.texts import kind_of, shown
 from shardq.client.queue import Queue
 from shardq.errors import InvalidSetting, PartialSend, QueueNotFound, SchemaMismatch, UnsupportedByStore
 from shardq.schedules.schedule import Schedule
-from shardq.tasks.binding import Binding, settings_for
 from shardq.tasks.entries import KEEP, NAME, TIMEOUT
 from shardq.tasks.errors import ArgumentsRejected
 from shardq.tasks.options import ScheduleKeywords, TaskOptions
 from shardq.tasks.registry import TaskDefinition
 from shardq.tasks.result import Result
+from shardq.tasks.task_client import TaskClient, settings_for
 
 __all__ = ["Signature", "in_thread", "send_calls", "within"]
 
 
-def within(binding: Binding, transaction: object) -> Binding:
-    """Return what sends in a transaction of the application, by this thread; the binding itself without one.
+def within(task_client: TaskClient, transaction: object) -> TaskClient:
+    """Return what sends in a transaction of the application, by this thread; the client itself without one.
 
     Raises the errors of :meth:`shardq.Client.transaction`.
     """
-    return binding if transaction is None else _JoinedBinding(binding, transaction)
+    return task_client if transaction is None else _JoinedTaskClient(task_client, transaction)
 
 
-class _JoinedBinding(Binding):
-    """A binding whose sends are part of a transaction. It is made for each call, so any thread may send."""
+class _JoinedTaskClient(TaskClient):
+    """A client of tasks whose sends are part of a transaction. It is made for each call, so any thread may send."""
 
-    def __init__(self, outside: Binding, transaction: object) -> None:
+    def __init__(self, outside: TaskClient, transaction: object) -> None:
         super().__init__(outside.client.transaction(connection=transaction), outside.options)
         self._outside = outside
 
@@ -75,7 +75,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
 
     def send(self, *, transaction: object = None) -> Result[T_co]:
         """Send it, as :meth:`Task.send` does; raises ArgumentsRejected for one that :meth:`Task.then` made."""
-        return send_calls(self.task.app.binding, [self], transaction)[0]
+        return send_calls(self.task.app.task_client, [self], transaction)[0]
 
     async def asend(self) -> Result[T_co]:
         """Send it from a coroutine. Cancelled, it is carried out, and CancelledError is raised when it has ended."""
@@ -87,7 +87,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         The workers of its queue keep the schedule going: see :meth:`shardq.Schedules.create` for the times, and for
         its errors. InvalidSetting too for a call with a ``delay``, ``due``, ``unique_key`` or ``dedupe_key``.
         """
-        message, options, binding = self.message(), self.options, self.task.app.binding
+        message, options, task_client = self.message(), self.options, self.task.app.task_client
         wrong = {each: getattr(message, each) for each in ("delay", "due", "unique_key", "dedupe_key")}
         if given := [each for each, value in wrong.items() if value]:
             raise InvalidSetting(
@@ -95,9 +95,9 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
                 "sent, and overlap='skip' leaves out one while the last one waits or runs; use "
                 f"task.options({given[0]}={0.0 if given[0] == 'delay' else None})"
             )
-        binding.check(options.queue, [message])
+        task_client.check(options.queue, [message])
         create = partial(
-            binding.client.schedules.create,
+            task_client.client.schedules.create,
             schedule_id,
             queue=options.queue,
             body=message.body,
@@ -109,7 +109,7 @@ class Signature(msgspec.Struct, Generic[T_co], frozen=True):
         )
         with suppress(QueueNotFound, SchemaMismatch):  # a call that is refused creates no queue
             return create()
-        binding.queue(options.queue, [self.task.name])
+        task_client.queue(options.queue, [self.task.name])
         return create()
 
     def check_whole(self) -> None:
@@ -151,15 +151,15 @@ async def in_thread(send: Callable[..., R], *args: object) -> R:
 
 
 def send_calls(
-    binding: Binding, calls: Iterable[Signature[T]], transaction: object = None
+    task_client: TaskClient, calls: Iterable[Signature[T]], transaction: object = None
 ) -> list[Result[T]]:
     """Send calls of any tasks; returns their results in order. Raises as :meth:`Tasks.send_many` says."""
     drawn, results = _checked_calls(calls), list[Result[T]]()
-    sending = within(binding, transaction)
+    sending = within(task_client, transaction)
     while some := _draw(drawn, results):
         ids = _send_some(sending, some, results)
         results += [
-            Result(binding, identity, call.task.arguments, call.options.keep_result)
+            Result(task_client, identity, call.task.arguments, call.options.keep_result)
             for identity, call in zip(ids, some, strict=True)
         ]
     return results
@@ -189,7 +189,9 @@ def _draw(calls: Iterator[Signature[T]], sent: Sequence[Result[T]]) -> list[Sign
     return some
 
 
-def _send_some(binding: Binding, calls: Sequence[Signature[T]], sent: Sequence[Result[T]]) -> list[str]:
+def _send_some(
+    task_client: TaskClient, calls: Sequence[Signature[T]], sent: Sequence[Result[T]]
+) -> list[str]:
     """Store the calls, those of one queue together; returns their ids in order."""
     by_queue: dict[str, list[int]] = {}
     for place, call in enumerate(calls):
@@ -198,7 +200,7 @@ def _send_some(binding: Binding, calls: Sequence[Signature[T]], sent: Sequence[R
     messages = [call.message() for call in calls]
     for queue, places in by_queue.items():
         try:
-            ids = binding.send(queue, [messages[place] for place in places])
+            ids = task_client.send(queue, [messages[place] for place in places])
         except Exception as error:
             if not (sent or found):
                 raise

@@ -12,7 +12,6 @@ from shardq.base.codec import UNREADABLE
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.client.queue_internals import placed
 from shardq.errors import MessageTooLarge
-from shardq.tasks.binding import Binding
 from shardq.tasks.entries import MAX_RESULT_BYTES, Entry, split_step
 from shardq.tasks.errors import Failure, ResultMissing, TaskFailed
 from shardq.tasks.plans import (
@@ -26,6 +25,7 @@ from shardq.tasks.plans import (
     with_input,
     write_assigned_ids,
 )
+from shardq.tasks.task_client import TaskClient
 
 __all__ = [
     "Collected",
@@ -126,16 +126,16 @@ class Value(NamedTuple):
     collected: bool = False
 
 
-def gather(binding: Binding, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[Value]:
+def gather(client: TaskClient, workflow: str, plan: Plan, numbers: Sequence[int]) -> Iterator[Value]:
     """Return the results of these steps, in this order; those of buckets one after the other. Raises ResultMissing."""
-    for identity, entry in entries_of(binding, [f"{workflow}#{number}" for number in numbers]):
+    for identity, entry in entries_of(client, [f"{workflow}#{number}" for number in numbers]):
         number = split_step(identity)[1]
         if entry is None or not unblocks(plan, number, entry):
             raise ResultMissing(f"step {identity} has no value: it was kept for {plan.keep:g} seconds")
-        yield from values_in(binding, identity, plan.steps[number], entry)
+        yield from values_in(client, identity, plan.steps[number], entry)
 
 
-def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
+def entries_of(client: TaskClient, steps: Sequence[str]) -> Iterator[tuple[str, Entry | None]]:
     """Return the outcomes of steps, in their order; None for a step without one.
 
     Few are read at a time unless they are small.
@@ -143,27 +143,27 @@ def entries_of(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[str, En
     count = AT_ONCE
     while steps:
         some, steps = steps[:count], steps[count:]
-        found = binding.results.read_many(some)
+        found = client.results.read_many(some)
         for step in some:
             yield step, found.get(step)
         small = all(len(entry.value) <= SMALL_BYTES for entry in found.values())
         count = MOST_SMALL if small else AT_ONCE
 
 
-def values_in(binding: Binding, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
+def values_in(client: TaskClient, identity: str, step: Step, entry: Entry) -> Iterator[Value]:
     """Return the result of a done step, or of the steps of a bucket. Raises ResultMissing."""
     if step.collected and step.is_bucket:  # only an empty one is collected
         return
     if step.collected:
-        value = b"" if entry.failure is not None else binding.results.value(identity, entry)
+        value = b"" if entry.failure is not None else client.results.value(identity, entry)
         yield Value(step.task, as_collected(value, entry.failure), collected=True)
         return
     if not step.is_bucket:
-        yield Value(step.task, binding.results.value(identity, entry))
+        yield Value(step.task, client.results.value(identity, entry))
         return
-    plan = plan_of(binding, identity)
+    plan = plan_of(client, identity)
     if entry.apart or any(plan.steps[end].is_bucket for end in plan.ends):
-        yield from gather(binding, identity, plan, plan.ends)
+        yield from gather(client, identity, plan, plan.ends)
         return
     for end, value in zip(plan.ends, _values_of(identity, plan, entry), strict=True):
         yield Value(plan.steps[end].task, value, plan.steps[end].collected > 0)
@@ -177,18 +177,18 @@ def _values_of(bucket: str, plan: Plan, entry: Entry) -> Sequence[bytes]:
     raise ResultMissing(f"{bucket} has other values than those of its steps: a message of it was forged")
 
 
-def body_of(binding: Binding, step: str, body: bytes) -> bytes:
+def body_of(client: TaskClient, step: str, body: bytes) -> bytes:
     """Return the body of a step with its values, which did not fit into its message.
 
     The first steps of a bucket take the values that the bucket takes. Raises ResultMissing, MessageTooLarge.
     """
     workflow, number = split_step(step)
-    own = plan_of(binding, workflow).steps[number]
+    own = plan_of(client, workflow).steps[number]
     waiting = own
     while not waiting.after:
         workflow, number = split_step(workflow)
-        waiting = plan_of(binding, workflow).steps[number]
-    values = (each.value for each in gather(binding, workflow, plan_of(binding, workflow), waiting.after))
+        waiting = plan_of(client, workflow).steps[number]
+    values = (each.value for each in gather(client, workflow, plan_of(client, workflow), waiting.after))
     value = joined_up_to(values, MAX_RESULT_BYTES) if waiting.many else next(values)
     if value is None:
         raise MessageTooLarge(
@@ -199,22 +199,22 @@ def body_of(binding: Binding, step: str, body: bytes) -> bytes:
     return cast("bytes", with_input(msgspec.structs.replace(own, body=body), value))
 
 
-def plan_of(binding: Binding, workflow: str) -> Plan:
+def plan_of(client: TaskClient, workflow: str) -> Plan:
     """Return the plan of a workflow or bucket that has begun. Raises ResultMissing when it is kept no longer."""
-    if (plan := binding.plan(workflow)) is None:
+    if (plan := client.plan(workflow)) is None:
         raise ResultMissing(f"the plan of {workflow} is not kept any more")
     return plan
 
 
-def inputs_of(binding: Binding, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
+def inputs_of(client: TaskClient, plan: Plan, value: bytes | None) -> dict[int, bytes | None]:
     """Return the bodies of the steps that wait for none, of which some take the values of their bucket."""
     return {
-        number: with_input(plan.steps[number], fitting(binding, plan.steps[number], value))
+        number: with_input(plan.steps[number], fitting(client, plan.steps[number], value))
         for number in plan.first
     }
 
 
-def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
+def send_steps(client: TaskClient, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]) -> None:
     """Store the messages of steps, those of one queue together. Those that are in their queue stay as they are.
 
     A step without a body takes arguments that do not fit into its message: its worker reads them.
@@ -223,34 +223,34 @@ def send_steps(binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int,
     """
     for queue, numbers in plan.by_queue(bodies).items():
         tasks = {plan.steps[number].task for number in numbers}
-        if len(numbers) > 1 and binding.settings(queue, tasks).is_bounded:
-            numbers = open_steps(binding, workflow, numbers)  # noqa: PLW2901
-        binding.send(
+        if len(numbers) > 1 and client.settings(queue, tasks).is_bounded:
+            numbers = open_steps(client, workflow, numbers)  # noqa: PLW2901
+        client.send(
             queue,
             [plan.steps[each].message(workflow, each, plan.keep, bodies[each]) for each in numbers],
         )
 
 
-def open_steps(binding: Binding, workflow: str, numbers: Sequence[int]) -> list[int]:
+def open_steps(client: TaskClient, workflow: str, numbers: Sequence[int]) -> list[int]:
     """Return the steps that have not ended."""
-    ended = binding.entered_steps(workflow, numbers)
+    ended = client.entered_steps(workflow, numbers)
     return [number for number in numbers if number not in ended]
 
 
-def fitting(binding: Binding, step: Step, value: bytes | None) -> bytes | None:
+def fitting(client: TaskClient, step: Step, value: bytes | None) -> bytes | None:
     """Return the values that a step takes, if they fit into its message."""
     if value is None or step.takes is None:
         return value
-    return value if len(value) <= bytes_left(binding, step) else None
+    return value if len(value) <= bytes_left(client, step) else None
 
 
-def bytes_left(binding: Binding, step: Step) -> int:
+def bytes_left(client: TaskClient, step: Step) -> int:
     """Return how many bytes the message of a step has for its values."""
-    return binding.settings(step.queue, [step.task]).max_message_bytes - len(step.body) - HEADER_BYTES
+    return client.settings(step.queue, [step.task]).max_message_bytes - len(step.body) - HEADER_BYTES
 
 
 def send_under_assigned_ids(
-    binding: Binding, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]
+    client: TaskClient, workflow: str, plan: Plan, bodies: Mapping[int, bytes | None]
 ) -> bool:
     """Store the messages of first steps under ids that are written down; False when they are to be sent otherwise.
 
@@ -262,7 +262,7 @@ def send_under_assigned_ids(
 
     May be repeated. Raises RepeatTooLate when they may have been stored more than 14 minutes ago.
     """
-    if not _is_worth_it(binding, plan, bodies):
+    if not _is_worth_it(client, plan, bodies):
         return False
     messages = {
         number: msgspec.structs.replace(
@@ -271,29 +271,29 @@ def send_under_assigned_ids(
         for number, body in bodies.items()
     }
     by_queue = plan.by_queue(bodies)
-    ids = binding.results.assigned_ids(workflow) or _assign(binding, workflow, plan, by_queue, messages)
+    ids = client.results.assigned_ids(workflow) or _assign(client, workflow, plan, by_queue, messages)
     if ids is None or not ids.keys() >= bodies.keys():
         return False
     for queue, numbers in by_queue.items():
-        binding.send(queue, [_with_id(messages[number], ids[number]) for number in numbers])
+        client.send(queue, [_with_id(messages[number], ids[number]) for number in numbers])
     return True
 
 
-def _is_worth_it(binding: Binding, plan: Plan, bodies: Mapping[int, bytes | None]) -> bool:
+def _is_worth_it(client: TaskClient, plan: Plan, bodies: Mapping[int, bytes | None]) -> bool:
     """Return True for some steps that fit into a bundle. A queue with bounds may take a part of them only."""
     return (
         is_worth_assigning(bodies)
         and sum(len(body or plan.steps[number].body) for number, body in bodies.items()) <= MOST_BYTES
         and all(plan.steps[number].group is None for number in bodies)
         and not any(
-            binding.settings(queue, {plan.steps[number].task for number in numbers}).is_bounded
+            client.settings(queue, {plan.steps[number].task for number in numbers}).is_bounded
             for queue, numbers in plan.by_queue(bodies).items()
         )
     )
 
 
 def _assign(
-    binding: Binding,
+    client: TaskClient,
     workflow: str,
     plan: Plan,
     by_queue: Mapping[str, Sequence[int]],
@@ -302,14 +302,14 @@ def _assign(
     """Write down where the messages are to be stored; returns the stored entry, maybe of another worker."""
     planned: AssignedIds = {}
     for queue, numbers in by_queue.items():
-        found = placed(binding.queue(queue), [messages[number] for number in numbers])
+        found = placed(client.queue(queue), [messages[number] for number in numbers])
         planned |= {
             number: AssignedId(str(each.id), each.due)
             for number, each in zip(numbers, found, strict=True)
             if each.due is not None
         }
-    binding.results.enter_assigned_ids(workflow, write_assigned_ids(planned), plan.keep)
-    return binding.results.assigned_ids(workflow)
+    client.results.enter_assigned_ids(workflow, write_assigned_ids(planned), plan.keep)
+    return client.results.assigned_ids(workflow)
 
 
 def _with_id(message: OutgoingMessage, assigned: AssignedId) -> OutgoingMessage:

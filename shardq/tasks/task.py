@@ -16,7 +16,6 @@ from shardq.base.texts import described, kind_of, shown
 from shardq.errors import InvalidMessage, InvalidSetting
 from shardq.schedules.schedule import Schedule
 from shardq.tasks.arguments import Arguments
-from shardq.tasks.binding import Binding
 from shardq.tasks.calling import CurrentTask, run_function
 from shardq.tasks.entries import check_task_id, in_run
 from shardq.tasks.errors import ArgumentsRejected
@@ -25,6 +24,7 @@ from shardq.tasks.plans import Bucket, check_plan, read_plans, stream, write_pla
 from shardq.tasks.registry import TaskDefinition, TaskRegistry
 from shardq.tasks.result import Result
 from shardq.tasks.signature import Signature, send_calls
+from shardq.tasks.task_client import TaskClient
 from shardq.tasks.workflow import KEEP_SECONDS, Workflow, group_of, with_placeholder, workflow_of
 from shardq.worker.loop import CoroutineLoop
 
@@ -143,7 +143,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
 
         With a ``transaction`` as in :meth:`send`. Raises the errors of :meth:`Tasks.send_many`.
         """
-        return send_calls(self.app.binding, calls, transaction)
+        return send_calls(self.app.task_client, calls, transaction)
 
     def schedule(self, schedule_id: str, **timing: Unpack[ScheduleKeywords]) -> Schedule:
         """Send a call without arguments at fixed times: ``report.schedule("nightly", cron="@daily")``.
@@ -164,7 +164,7 @@ class Task(TaskDefinition, Generic[P, R, T]):
     def result(self, task_id: str) -> Result[T]:
         """Return the result of a call of this task that was sent before, by its id. Raises InvalidReceipt."""
         check_task_id(task_id)
-        return Result(self.app.binding, task_id, self.arguments, self.settings.keep_result)
+        return Result(self.app.task_client, task_id, self.arguments, self.settings.keep_result)
 
     def _unique_key(self, body: bytes, args: Sequence[Any], kwargs: dict[str, Any]) -> str | None:
         key = self.settings.unique_key
@@ -232,7 +232,7 @@ def _check_function(function: object) -> None:
 
 
 def store_replacement(
-    binding: Binding,
+    task_client: TaskClient,
     task: str,
     name: str,
     given: Signature[object] | Workflow,
@@ -262,11 +262,13 @@ def store_replacement(
     plan = workflow.plan(keep if "#" in task else max(keep, KEEP_SECONDS), name, replaces_task=keep > 0)
     root = check_plan(write_plan(plan))
     if workflow.buckets or again:
-        whole = binding.results.enter_whole(first, stream(Bucket(root, workflow.buckets)).read(), plan.keep)
+        whole = task_client.results.enter_whole(
+            first, stream(Bucket(root, workflow.buckets)).read(), plan.keep
+        )
         (_, plan), *inner = read_plans(io.BytesIO(whole))
         root = write_plan(plan)
-        binding.results.enter_plans(((first + path, write_plan(each)) for path, each in inner), plan.keep)
+        task_client.results.enter_plans(((first + path, write_plan(each)) for path, each in inner), plan.keep)
     if "#" in task:
-        binding.results.enter_plans([(first, root)], plan.keep)
+        task_client.results.enter_plans([(first, root)], plan.keep)
     else:
-        binding.results.enter_workflow(first, root, plan.keep)
+        task_client.results.enter_workflow(first, root, plan.keep)

@@ -31,7 +31,7 @@ class Cancellable(Protocol):
     name: str
     id: str
 
-    def find_out(self) -> bool:
+    def refresh_cancelled(self) -> bool:
         """Return whether it was cancelled, as far as is known."""
 
 
@@ -39,13 +39,13 @@ def run_coroutine(loop: CoroutineLoop, coroutine: Coroutine[Any, Any, Any], task
     """Run the coroutine of a task to its end. It is cancelled when its task is: TaskCancelled is raised then."""
     cancelled = False
 
-    def find_out() -> bool:
+    def refresh_cancelled() -> bool:
         nonlocal cancelled
-        cancelled = task.find_out()
+        cancelled = task.refresh_cancelled()
         return cancelled
 
     try:
-        value = loop.run(coroutine, find_out)
+        value = loop.run(coroutine, refresh_cancelled)
     except CancelledError:
         if not cancelled:
             raise CancelledError(OTHERS_CANCELLED) from None

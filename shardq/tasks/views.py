@@ -16,11 +16,11 @@ from shardq.core.settings import check_number
 from shardq.core.settling.dead_letters import REASON, deliveries_before, origin
 from shardq.errors import InvalidSetting
 from shardq.storage.requests import EntryState
-from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, STEP, Entry, run_of
 from shardq.tasks.plans import Plan, read_plan
 from shardq.tasks.result import Result, TaskState
 from shardq.tasks.steps import AT_ONCE, unblocks
+from shardq.tasks.task_client import TaskClient
 
 __all__ = [
     "TaskView",
@@ -74,7 +74,7 @@ class TaskView(msgspec.Struct, frozen=True, kw_only=True):
 def view_of_message(message: StoredMessage, queue: str, running: Container[str]) -> TaskView:
     """Return a task whose message is in its queue. A dead letter has failed, and so has one that holds up its group.
 
-    ``running`` has the ids of the messages whose tasks run: see :meth:`Binding.running`.
+    ``running`` has the ids of the messages whose tasks run: see :meth:`TaskClient.running`.
     """
     reason = message.headers.get(REASON)
     failure = message.blocked if reason is None else reason
@@ -90,14 +90,14 @@ def view_of_message(message: StoredMessage, queue: str, running: Container[str])
     )
 
 
-def view_of_task(binding: Binding, identity: str) -> TaskView | None:
+def view_of_task(client: TaskClient, identity: str) -> TaskView | None:
     """Return a task by its id; None when nothing is known of it."""
-    message, queue = binding.stored(identity), identity.partition(":")[0]
+    message, queue = client.stored(identity), identity.partition(":")[0]
     if message is not None and (NAME not in message.headers or message.state is EntryState.PROCESSED):
         message = None
-    view = None if message is None else view_of_message(message, queue, binding.running([message]))
+    view = None if message is None else view_of_message(message, queue, client.running([message]))
     sent_as = identity if view is None or view.sent_as is None else view.sent_as
-    found = binding.results.dated([sent_as]).get(sent_as)
+    found = client.results.dated([sent_as]).get(sent_as)
     if found is None:
         return view
     return _explained(view or TaskView(id=identity, task="", state="waiting", queue=queue), *found)
@@ -117,42 +117,42 @@ def _explained(view: TaskView, entry: Entry, ended: datetime) -> TaskView:
     )
 
 
-def views_of_steps(binding: Binding, workflow: str) -> list[TaskView]:
+def views_of_steps(client: TaskClient, workflow: str) -> list[TaskView]:
     """Return the steps of a workflow or bucket, in their order; none when it does not exist."""
-    plan = binding.planned(workflow)
+    plan = client.planned(workflow)
     if plan is None:
         return []
-    views = [_view_of_step(binding, workflow, plan, number) for number in range(len(plan.steps))]
+    views = [_view_of_step(client, workflow, plan, number) for number in range(len(plan.steps))]
     messages = (
-        binding.find_steps(workflow, plan, range(len(plan.steps))) if binding.find(workflow) is None else None
+        client.find_steps(workflow, plan, range(len(plan.steps))) if client.find(workflow) is None else None
     )
     ended: dict[int, Entry] = {}
-    for number, found in enumerate(_ended_steps(binding, [view.id for view in views])):
+    for number, found in enumerate(_ended_steps(client, [view.id for view in views])):
         if found is not None:
             views[number], ended[number] = _with_entry(views[number], *found), found[0]
     if messages is None:  # it has not begun
         return views
-    running = binding.running(messages.values())
+    running = client.running(messages.values())
     return [
-        _opened(binding, view, messages.get(number), running)
+        _opened(client, view, messages.get(number), running)
         if view.ended is None and all(unblocks(plan, each, ended.get(each)) for each in view.after)
         else view
         for number, view in enumerate(views)
     ]
 
 
-def _ended_steps(binding: Binding, steps: Sequence[str]) -> Iterator[tuple[Entry, datetime] | None]:
+def _ended_steps(client: TaskClient, steps: Sequence[str]) -> Iterator[tuple[Entry, datetime] | None]:
     """Return the outcomes of steps, without their values, and when these came."""
     for place in range(0, len(steps), AT_ONCE):
         some = steps[place : place + AT_ONCE]
-        dated = binding.results.dated(some)
+        dated = client.results.dated(some)
         for found in map(dated.get, some):
             yield None if found is None else (msgspec.structs.replace(found[0], value=b""), found[1])
 
 
-def _view_of_step(binding: Binding, workflow: str, plan: Plan, number: int) -> TaskView:
+def _view_of_step(client: TaskClient, workflow: str, plan: Plan, number: int) -> TaskView:
     step, identity = plan.steps[number], f"{workflow}#{number}"
-    inner = binding.plan(identity) if step.is_bucket else None
+    inner = client.plan(identity) if step.is_bucket else None
     return TaskView(
         id=identity,
         task=step.task if not step.is_bucket else "bucket",
@@ -164,13 +164,13 @@ def _view_of_step(binding: Binding, workflow: str, plan: Plan, number: int) -> T
 
 
 def _opened(
-    binding: Binding, view: TaskView, message: StoredMessage | None, running: Container[str]
+    client: TaskClient, view: TaskView, message: StoredMessage | None, running: Container[str]
 ) -> TaskView:
     """Return the view of a step that waits for none any more and has not ended."""
     if message is not None:
         found = view_of_message(message, view.queue, running)
         return msgspec.structs.replace(view, state=found.state, deliveries=found.deliveries)
-    state = Result(binding, view.id, None, 1.0).state
+    state = Result(client, view.id, None, 1.0).state
     return msgspec.structs.replace(view, state="running" if view.steps and state == "waiting" else state)
 
 
@@ -224,7 +224,7 @@ class _Begun(msgspec.Struct, frozen=True):
 
 
 def newest_workflows(
-    binding: Binding,
+    client: TaskClient,
     *,
     state: WorkflowState | None = None,
     name: str | None = None,
@@ -241,12 +241,12 @@ def newest_workflows(
         raise InvalidSetting(f"name={shown(name)} of workflows is {kind_of(name)}: give a str")
     found = (
         each
-        for each in _begun_workflows(binding)
+        for each in _begun_workflows(client)
         if (name is None or each.view.name == name) and (queues is None or each.view.queue in queues)
     )
     if state is None:
-        return list(_with_states(binding, _newest(found, limit, lambda each: each.view)))
-    looked_up = (each for each in _with_states(binding, found) if each.state == state)
+        return list(_with_states(client, _newest(found, limit, lambda each: each.view)))
+    looked_up = (each for each in _with_states(client, found) if each.state == state)
     return _newest(looked_up, limit, lambda view: view)
 
 
@@ -265,8 +265,8 @@ def _newest(found: Iterable[T], limit: int, view_of: Callable[[T], WorkflowView]
     return heapq.nlargest(limit, kept.values(), key=age)
 
 
-def _begun_workflows(binding: Binding) -> Iterator[_Begun]:
-    for workflow, message in binding.results.workflows():
+def _begun_workflows(client: TaskClient) -> Iterator[_Begun]:
+    for workflow, message in client.results.workflows():
         plan = read_plan(cast("bytes", message.body))
         view = WorkflowView(
             id=workflow,
@@ -279,17 +279,17 @@ def _begun_workflows(binding: Binding) -> Iterator[_Begun]:
         yield _Begun(view, plan)
 
 
-def _with_states(binding: Binding, found: Iterable[_Begun]) -> Iterator[WorkflowView]:
+def _with_states(client: TaskClient, found: Iterable[_Begun]) -> Iterator[WorkflowView]:
     drawn = iter(found)
     while page := list(islice(drawn, _PAGE)):
-        runs = binding.results.last_runs([each.view.id for each in page])
+        runs = client.results.last_runs([each.view.id for each in page])
         for each, run in zip(page, runs, strict=True):
-            yield _looked_up(binding, each, run)
+            yield _view_of_workflow(client, each, run)
 
 
-def _looked_up(binding: Binding, found: _Begun, run: str) -> WorkflowView:
+def _view_of_workflow(client: TaskClient, found: _Begun, run: str) -> WorkflowView:
     """Look up a state: failed or cancelled as soon as one of the ends is, done when all are."""
-    entries = list(_ended_steps(binding, [f"{run}#{end}" for end in found.plan.ends]))
+    entries = list(_ended_steps(client, [f"{run}#{end}" for end in found.plan.ends]))
     ended = [each for each in entries if each is not None]
     failed = [
         each

@@ -78,24 +78,24 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
                 "this app has no tasks: import the modules that define them before a worker is made"
             )
         tasks.bind(client)
-        binding = tasks.binding
+        task_client = tasks.task_client
         chosen = (
             [opened(client, name) for name in queues]
             if queues
-            else [binding.queue(name) for name in tasks.queues]
+            else [task_client.queue(name) for name in tasks.queues]
         )
         options.setdefault("batch", BATCH)
         checked = WorkerOptions(**options)
         assign([each.name for each in chosen], None, checked)  # which checks them
         super().__init__({each.name: each for each in chosen}, checked, threads)
-        self._binding, self._loop = binding, CoroutineLoop()
+        self._task_client, self._loop = task_client, CoroutineLoop()
         self._runner = self._make_runner(tasks)
-        self._reserved = ReservedTasks(binding.results)
+        self._reserved = ReservedTasks(task_client.results)
         if threads:
             self._runner.begins = lambda message: self._reserved.remove([message])
             self._runner.ends = lambda message: self._reserved.add([message], 0.0)
         self._upkeep = Upkeep(
-            binding.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
+            task_client.results, beside=threads > 0, stopping=self._is_stopping, leaving=self._leaving
         )
 
     def _make_runner(
@@ -104,7 +104,7 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
         return Runner(
             tasks.tasks,
             tasks.middleware,
-            self._binding,
+            self._task_client,
             self._loop,
             on_error,
             hooks=hooks_of(next(iter(self._queues.values()))),
@@ -122,7 +122,7 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
         if self._threads and not self._stopping:
             self._upkeep.finish()
 
-    def _look_around(self) -> float:
+    def _do_periodic_work(self) -> float:
         self._upkeep.begin_if_due()
         self._reserved.write_due()
         return PATIENCE_SECONDS if self._reserved.are_new else WAIT_SECONDS
@@ -151,7 +151,7 @@ class TaskWorker(ThreadedLoop[TaskUnit]):
         self._reserved.remove(unit.attempt.batch)
 
     def _settle_ended(self, units: Sequence[TaskUnit]) -> None:
-        settle_all(units, self._queues, self._binding, self._options, self._tally, self._carry_out)
+        settle_all(units, self._queues, self._task_client, self._options, self._tally, self._carry_out)
 
     def _settle_beside(self, attempt: Attempt) -> None:
         """Release tasks that are not begun. Ended ones are settled with their results, by the thread for that."""

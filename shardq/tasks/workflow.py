@@ -97,14 +97,14 @@ class Workflow(msgspec.Struct, frozen=True):
             return NothingSent(cast("Any", None), _SOME_ID, {}, plan)
         body = check_plan(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
-        binding, queue = self.app.binding, self.steps[plan.first[0]].queue
-        tasks, sending = tasks_in(queue, self.steps, self.buckets), within(binding, transaction)
+        task_client, queue = self.app.task_client, self.steps[plan.first[0]].queue
+        tasks, sending = tasks_in(queue, self.steps, self.buckets), within(task_client, transaction)
         if self.buckets:
             root = Bucket(body, self.buckets)
             identity = sending.send_stream(queue, lambda: stream(root), message, tasks)
         else:
             (identity,) = sending.send(queue, [message], tasks)
-        return WorkflowResult(binding, identity, self.arguments, plan)
+        return WorkflowResult(task_client, identity, self.arguments, plan)
 
     async def asend(
         self, *, keep: float = KEEP_SECONDS, delay: float = 0.0, name: str | None = None

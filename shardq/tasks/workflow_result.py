@@ -13,13 +13,13 @@ from shardq.core.settings import check_number
 from shardq.errors import InvalidReceipt, InvalidSetting
 from shardq.storage.requests import EntryState
 from shardq.tasks.arguments import Arguments
-from shardq.tasks.binding import Binding
 from shardq.tasks.calling import check_wait, is_in_worker
 from shardq.tasks.entries import MOST_RUNS, Decided, Entry, check_task_id, in_run, run_of, step_id
 from shardq.tasks.errors import ResultMissing, ResultTimeout, TaskFailed
 from shardq.tasks.plans import Plan
 from shardq.tasks.result import LONGEST_WAIT, Result, TaskState, decoded, timed_out
 from shardq.tasks.steps import Collected, gather, read_collected, unblocks
+from shardq.tasks.task_client import TaskClient
 from shardq.tasks.views import TaskView, views_of_steps
 
 __all__ = ["NothingSent", "WorkflowResult"]
@@ -37,12 +37,17 @@ class WorkflowResult:
 
     def __init__(
         self,
-        binding: Binding,
+        task_client: TaskClient,
         identity: str,
         arguments: Mapping[str, Arguments],
         plan: Plan | None = None,
     ) -> None:
-        self.id, self._binding, self._arguments, self._known = _checked(identity), binding, arguments, plan
+        self.id, self._task_client, self._arguments, self._known = (
+            _checked(identity),
+            task_client,
+            arguments,
+            plan,
+        )
 
     @property
     def results(self) -> tuple[Result[Any], ...]:
@@ -71,7 +76,7 @@ class WorkflowResult:
                 return each
         if states == {"done"}:
             return "done"
-        message = self._binding.find(run)
+        message = self._task_client.find(run)
         return "running" if message is None or message.state is EntryState.IN_FLIGHT else "waiting"
 
     def steps(self, bucket: str | None = None) -> list[TaskView]:
@@ -81,7 +86,7 @@ class WorkflowResult:
         """
         if bucket is not None:
             check_task_id(bucket)
-        views = views_of_steps(self._binding, bucket or self._run())
+        views = views_of_steps(self._task_client, bucket or self._run())
         if not views:
             raise self._unknown()
         return views
@@ -113,7 +118,7 @@ class WorkflowResult:
         Only some hundreds of values are in memory at a time, so this is for groups of any size. Raises ResultMissing.
         """
         plan = self._plan()
-        for found in gather(self._binding, self._run(), plan, plan.ends):
+        for found in gather(self._task_client, self._run(), plan, plan.ends):
             arguments = self._arguments.get(found.task)
             if not found.collected:
                 yield decoded(arguments, found.value)
@@ -135,11 +140,14 @@ class WorkflowResult:
         run = self._run()
         if self._is_gone(plan, run):
             return False
-        results, steps = self._binding.results, [step_id(run, step).text for step in range(len(plan.steps))]
+        results, steps = (
+            self._task_client.results,
+            [step_id(run, step).text for step in range(len(plan.steps))],
+        )
         steps += [run] if plan.replaces_task else []
         stands = results.read_many(steps)  # what was done in a run before has no entry of this one
         results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps if each not in stands])
-        self._binding.remove(run)
+        self._task_client.remove(run)
         return any(entry.state == "cancelled" for entry in results.read_many(steps).values())
 
     def retry(self) -> bool:
@@ -154,13 +162,13 @@ class WorkflowResult:
         run = self._run()
         if self._state(run) not in _TELLING:
             return False
-        if (plan := self._binding.kept_plan(self.id)) is None:
+        if (plan := self._task_client.kept_plan(self.id)) is None:
             raise self._unknown()
         if run_of(run) >= MOST_RUNS:
             raise InvalidSetting(f"workflow {self.id} was retried {MOST_RUNS:,} times: send it again")
         again = in_run(run, run_of(run) + 1)
-        self._binding.retry(again)
-        self._binding.results.enter_run(again, plan.keep)
+        self._task_client.retry(again)
+        self._task_client.results.enter_run(again, plan.keep)
         return True
 
     def _is_gone(self, plan: Plan, run: str) -> bool:
@@ -184,18 +192,18 @@ class WorkflowResult:
 
     def _run(self) -> str:
         """Return the id of the run that began last."""
-        return in_run(self.id, self._binding.results.last_run(self.id))
+        return in_run(self.id, self._task_client.results.last_run(self.id))
 
     def _result(self, plan: Plan, run: str, step: int) -> Result[Any]:
         arguments = self._arguments.get(plan.steps[step].task)
-        return Result(self._binding, step_id(run, step).text, arguments, plan.keep)
+        return Result(self._task_client, step_id(run, step).text, arguments, plan.keep)
 
     def _ends(self, plan: Plan, run: str) -> list[_End]:
-        return [_End(self._binding, plan, end, self._result(plan, run, end)) for end in plan.ends]
+        return [_End(self._task_client, plan, end, self._result(plan, run, end)) for end in plan.ends]
 
     def _found(self) -> Plan | None:
         if self._known is None:
-            self._known = self._binding.planned(self.id)
+            self._known = self._task_client.planned(self.id)
         return self._known
 
     def _plan(self) -> Plan:
@@ -245,8 +253,8 @@ class NothingSent(WorkflowResult):
 class _End:
     """An end of a workflow. A failure that is collected is a value."""
 
-    def __init__(self, binding: Binding, plan: Plan, number: int, result: Result[Any]) -> None:
-        self._binding, self._plan, self._number, self._result = binding, plan, number, result
+    def __init__(self, task_client: TaskClient, plan: Plan, number: int, result: Result[Any]) -> None:
+        self._task_client, self._plan, self._number, self._result = task_client, plan, number, result
 
     @property
     def id(self) -> str:
@@ -260,7 +268,7 @@ class _End:
     def _is_collected(self) -> bool:
         if not self._plan.steps[self._number].collected:
             return False
-        return unblocks(self._plan, self._number, self._binding.results.read(self._result.id))
+        return unblocks(self._plan, self._number, self._task_client.results.read(self._result.id))
 
     def wait(self, timeout: float | None) -> None:
         with self._as_value():

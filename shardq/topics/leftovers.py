@@ -14,7 +14,7 @@ from shardq.core.limits.queue_limits import drop_permits
 from shardq.core.queue_lifecycle import delete_queue
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.storage.requests import QueueRecord
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 from shardq.topics.names import TopicNotFound, folder_of, log_of
 
 __all__ = ["drop_leftovers", "drop_subscription", "drop_topic", "drop_unnamed"]
@@ -30,7 +30,7 @@ def drop_topic(contexts: QueueContexts, topic: str) -> None:
         raise TopicNotFound(
             f"topic {topic!r} does not exist: `shardq topic list` shows those that do"
         ) from error
-    with telling_done(
+    with reporting_done(
         lambda: f"topic {topic!r} is deleted, but not all that belonged to it: repeat the call"
     ):
         _drop(contexts, found)
@@ -48,7 +48,7 @@ def drop_subscription(contexts: QueueContexts, queue: str) -> None:
     """Delete a subscription's queue and its dead letters."""
     deleted = False
     told = f"queue {queue!r} is deleted, but maybe not its dead letters: repeat the call"
-    with telling_done(lambda: told if deleted else ""):
+    with reporting_done(lambda: told if deleted else ""):
         for name in (queue, *(name for name in contexts.names(queue) if name != queue)):
             with suppress(QueueNotFound):
                 delete_queue(contexts, name)

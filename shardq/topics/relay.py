@@ -35,7 +35,7 @@ from shardq.core.message import Message
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidMessage, LeaseLost, ShardqError, StoreUnavailable
 from shardq.storage.per_process import OwnLock
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 from shardq.topics.copying import Targets, empty
 from shardq.topics.envelopes import Envelope
 from shardq.topics.log import (
@@ -80,7 +80,7 @@ class Relay:
         self._done = 0  # the moment of the own round that is complete, and may still be entered as under way
         self._filled = False  # the last round filled a subscription
         self._stopped = False
-        self._look_again = 0.0
+        self._next_jump_check = 0.0
 
     def run(self, *, wait: float = 0.0, fills: bool = False) -> int:
         """Relay waiting messages, and fill the subscriptions that are to be filled.
@@ -177,14 +177,14 @@ class Relay:
         if self._done:
             return True
         state = self._register.read()
-        self._look_after_jump(state)
+        self._check_clock_jump(state)
         return state.round is not None or any(each.filling for each in state.subscriptions.values())
 
-    def _look_after_jump(self, state: TopicState) -> None:
+    def _check_clock_jump(self, state: TopicState) -> None:
         """Release the messages of a relay that died while the clock was ahead, if the last round is ahead."""
         is_ahead = state.at > self._log_context.store.now() + JUMP
-        if is_ahead and time.monotonic() >= self._look_again:
-            self._look_again = time.monotonic() + LEASE_SECONDS
+        if is_ahead and time.monotonic() >= self._next_jump_check:
+            self._next_jump_check = time.monotonic() + LEASE_SECONDS
             shorten_fixed_leases(self._log_context, microseconds(LEASE_SECONDS))
 
     def _relay(self, messages: list[Message]) -> bool:
@@ -264,7 +264,7 @@ class Relay:
                 held.give_back()
             raise
         self._done = 0
-        with telling_done(lambda: f"the state of topic {self._topic!r} is changed: repeat the call"):
+        with reporting_done(lambda: f"the state of topic {self._topic!r} is changed: repeat the call"):
             self.targets.unmark(held.state)
         self.targets.forget_deleted(state)
         return True

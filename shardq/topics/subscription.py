@@ -18,7 +18,7 @@ from shardq.client.queue import Queue
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.storage.per_process import PerProcess
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 from shardq.topics.background import Background
 from shardq.topics.filters import Filter
 from shardq.topics.leftovers import drop_subscription, drop_unnamed
@@ -159,7 +159,7 @@ class Subscription:
 
         with self._there():
             relay.change(rewind)
-            with telling_done(
+            with reporting_done(
                 lambda: f"subscription {self.name!r} is rewound, but not filled yet: repeat the call"
             ):
                 record = relay.fill(self.name, self._record.incarnation)
@@ -181,7 +181,7 @@ class Subscription:
         with self._there():
             self._known(self._relay().read())
             drop_subscription(self._contexts, self.queue.name)
-            with telling_done(
+            with reporting_done(
                 lambda: f"subscription {self.name!r} is deleted, its name may be left: repeat the call"
             ):
                 self._relay().change(without)

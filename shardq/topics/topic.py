@@ -20,7 +20,7 @@ from shardq.core.settings import QueueSettings, QueueSettingsArguments, check_nu
 from shardq.core.settling.engine import MAX_LEASE_SECONDS
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.storage.per_process import PerProcess
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 from shardq.topics.background import background_of
 from shardq.topics.envelopes import Stamp, TopicMessage, envelope, envelopes, is_envelope
 from shardq.topics.filters import EVERYTHING, FilterLike, filter_of
@@ -270,7 +270,7 @@ class Topic:
         if standing is None or standing.incarnation != incarnation:
             drop_subscription(self._contexts, context.name)
             return None
-        with telling_done(lambda: f"subscription {name!r} is made: repeat the call"):
+        with reporting_done(lambda: f"subscription {name!r} is made: repeat the call"):
             if not _confirmed(context):
                 return None
             drop_unnamed(self._contexts, self.name, name, lambda: relay.read().incarnation(name))

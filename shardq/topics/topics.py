@@ -7,7 +7,7 @@ from shardq.core.context.queue_context import QueueContexts
 from shardq.core.queue_lifecycle import create_queue
 from shardq.core.settings import QueueSettingsArguments, check_number, warn_of_differences
 from shardq.errors import QueueExists
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 from shardq.topics.envelopes import MOST_BYTES
 from shardq.topics.leftovers import drop_leftovers, drop_topic
 from shardq.topics.names import TopicExists, check_name, folder_of, log_of, topic_in
@@ -51,7 +51,7 @@ def create_topic(
         raise TopicExists(
             f"topic {name!r} exists already: open it, accept it with exist_ok, or delete it first"
         ) from error
-    with telling_done(lambda: f"topic {name!r} is created: call it again with exist_ok=True"):
+    with reporting_done(lambda: f"topic {name!r} is created: call it again with exist_ok=True"):
         return Topic(contexts, name, codec=codec)
 
 

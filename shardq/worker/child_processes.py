@@ -35,7 +35,7 @@ class ProcessFailed(ShardqError):
         self.cause, self.trace = cause, trace
 
 
-class _Word(Enum):
+class _Signal(Enum):
     """The words between a process and its parent."""
 
     READY = "ready"  # a process waits for the others
@@ -57,19 +57,19 @@ class Parent:
 
         Raises SystemExit when this process is asked to end meanwhile.
         """
-        self._channel.send((_Word.READY, None))
-        if self._receive() is not _Word.GO:
+        self._channel.send((_Signal.READY, None))
+        if self._receive() is not _Signal.GO:
             sys.exit()
         return time.monotonic()
 
     def report(self, value: object) -> None:
         """Send a value, which is pickled."""
-        self._channel.send((_Word.REPORT, value))
+        self._channel.send((_Signal.REPORT, value))
 
     def wait(self, seconds: float) -> bool:
         """Wait up to ``seconds``. True as soon as this process is asked to end, or its parent is gone."""
         if not self._stopped and self._channel.poll(seconds):
-            self._stopped = self._receive() is _Word.STOP
+            self._stopped = self._receive() is _Signal.STOP
         return self._stopped
 
     @property
@@ -77,11 +77,11 @@ class Parent:
         """True when this process is asked to end, or its parent is gone."""
         return self.wait(0.0)
 
-    def _receive(self) -> _Word:
+    def _receive(self) -> _Signal:
         try:
-            return _Word(self._channel.recv())
+            return _Signal(self._channel.recv())
         except (EOFError, OSError):
-            return _Word.STOP
+            return _Signal.STOP
 
 
 Work = Callable[..., Any]  # called with the Parent, then with the arguments
@@ -99,7 +99,7 @@ class _Child:
         self.name, self.result = name, None
         self.ready = self.ended = False
 
-    def tell(self, word: _Word) -> None:
+    def tell(self, word: _Signal) -> None:
         with suppress(OSError):  # it has ended
             self.channel.send(word)
 
@@ -110,13 +110,13 @@ class _Child:
         except (EOFError, OSError):
             self.process.join()
             raise ProcessFailed(f"{self.name} {_ending(self.process)}") from None
-        if word is _Word.FAILED:
+        if word is _Signal.FAILED:
             reason, cause, trace = value
             raise ProcessFailed(f"{self.name} failed: {reason}", cause=cause, trace=trace)
-        if word is _Word.DONE:
+        if word is _Signal.DONE:
             self.result, self.ended = value, True
-        self.ready = self.ready or word is _Word.READY
-        return [value] if word is _Word.REPORT else []
+        self.ready = self.ready or word is _Signal.READY
+        return [value] if word is _Signal.REPORT else []
 
     def end(self, seconds: float) -> None:
         self.process.join(seconds)
@@ -178,7 +178,7 @@ class ChildProcesses:
     def stop(self, *names: str) -> None:
         """Ask these processes to end. Their reports can still be listened to."""
         for name in names:
-            self._children[name].tell(_Word.STOP)
+            self._children[name].tell(_Signal.STOP)
 
     @property
     def running(self) -> dict[str, int]:
@@ -206,19 +206,19 @@ class ChildProcesses:
         if self.started_at is None and children and all(child.ready or child.ended for child in children):
             self.started_at = time.time()
             for child in children:
-                child.tell(_Word.GO)
+                child.tell(_Signal.GO)
 
 
 def _run(work: Work, arguments: Sequence[Any], channel: Connection) -> None:
     """Run the body of every process."""
     ignore_interrupts()
     try:
-        channel.send((_Word.DONE, work(Parent(channel), *arguments)))
+        channel.send((_Signal.DONE, work(Parent(channel), *arguments)))
     except Exception as error:
         reason = described(error)
         cause = sendable(error) if isinstance(error, ShardqError) else None
         with suppress(OSError):  # nobody listens any more
-            channel.send((_Word.FAILED, (reason, cause, traceback.format_exc())))
+            channel.send((_Signal.FAILED, (reason, cause, traceback.format_exc())))
         sys.exit(1)
 
 

@@ -84,7 +84,7 @@ class WorkerLoop(ABC):
             batches = self.report.batches
             try:
                 self._open_gate()
-                self._tell_of_pauses()
+                self._log_pauses()
                 self._consume()
                 break
             except ShardqError as error:
@@ -157,7 +157,7 @@ class WorkerLoop(ABC):
         )
         return self._queues.receive_by(consumer)
 
-    def _tell_of_pauses(self) -> None:
+    def _log_pauses(self) -> None:
         for name, queue in self._queues.items():
             try:
                 if not is_pattern(name) and queue.settings.delivery_paused:

@@ -14,7 +14,7 @@ from shardq.client.semaphore import Permit, Semaphore
 from shardq.core.message import Message
 from shardq.errors import PermitLost, PermitTimeout, QueueNotFound, ShardqError
 
-__all__ = ["Caution", "Gate", "open_gate", "permit_gate", "present_gate", "set_apart"]
+__all__ = ["Gate", "HoldLimit", "existing_queue_gate", "open_gate", "permit_gate", "set_apart"]
 
 _log = Log(__name__)
 
@@ -22,7 +22,7 @@ Gate: TypeAlias = Callable[[], AbstractContextManager[bool]]
 """Entered for each call of the handler. False: the worker is stopping, and the handler is not to be called."""
 
 STOP_SECONDS = 0.5  # a stop is noticed within this time
-LOOK_SECONDS = 5.0  # until it is looked again whether the queue of the messages at hand is there
+RECHECK_SECONDS = 5.0  # between two checks whether the queue of the messages at hand exists
 
 
 def open_gate(stopping: Callable[[], bool]) -> Gate:
@@ -57,18 +57,18 @@ def permit_gate(semaphore: Semaphore, stopping: Callable[[], bool], waits: Calla
     return enter
 
 
-def present_gate(gate: Gate, queue: Queue) -> Gate:
+def existing_queue_gate(gate: Gate, queue: Queue) -> Gate:
     """Make another gate for one batch of a queue: it closes when the queue was deleted.
 
     It checks every five seconds.
     """
-    looked_at = time.monotonic()
+    checked_at = time.monotonic()
 
     @contextmanager
     def enter() -> Iterator[bool]:
-        nonlocal looked_at
-        if time.monotonic() - looked_at >= LOOK_SECONDS:
-            looked_at = time.monotonic()
+        nonlocal checked_at
+        if time.monotonic() - checked_at >= RECHECK_SECONDS:
+            checked_at = time.monotonic()
             if _is_gone(queue):
                 yield False
                 return
@@ -119,7 +119,7 @@ def set_apart(batch: Batch, last: Message | None) -> tuple[Batch, Batch | None]:
     return batch.part([first]), batch.part(message for message in batch if message != first)
 
 
-class Caution:
+class HoldLimit:
     """How many messages a worker may hold: few after it received one at its last attempt, as others often follow.
 
     ``patience`` is the number of reads without such a message after which any number may be held again.

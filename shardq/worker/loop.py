@@ -19,8 +19,8 @@ _log = Log(__name__)
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 1.0  # between two reads of whether a coroutine is to be cancelled
-LONGEST_LOOK_SECONDS = 30.0  # of one that runs for long
+CANCEL_CHECK_SECONDS = 1.0  # between two reads of whether a coroutine is to be cancelled
+LONGEST_CANCEL_CHECK_SECONDS = 30.0  # of one that runs for long
 
 
 class CoroutineLoop:
@@ -49,13 +49,13 @@ class CoroutineLoop:
             return await coroutine
 
         future, began = self.begin(noted()), time.monotonic()
-        due = began + _look_after(began)
+        due = began + _next_cancel_check(began)
         try:
             # A wait without an end would delay the handler of a signal that arrives just before it begins.
-            while not wait([future], LOOK_SECONDS).done:
+            while not wait([future], CANCEL_CHECK_SECONDS).done:
                 if is_cancelled is None or time.monotonic() < due:
                     continue
-                due = time.monotonic() + _look_after(began)
+                due = time.monotonic() + _next_cancel_check(began)
                 if is_cancelled():
                     is_cancelled = None
                     self.begin(_cancel(tasks))
@@ -97,9 +97,9 @@ def _run_on(loop: asyncio.AbstractEventLoop, over: Flag) -> None:
             _log.debug("an async function raised %r: the event loop continues", exit_)
 
 
-def _look_after(began: float) -> float:
+def _next_cancel_check(began: float) -> float:
     """Return in how many seconds to ask next whether a coroutine that began then is to be cancelled."""
-    return min(LONGEST_LOOK_SECONDS, max(LOOK_SECONDS, (time.monotonic() - began) / 20))
+    return min(LONGEST_CANCEL_CHECK_SECONDS, max(CANCEL_CHECK_SECONDS, (time.monotonic() - began) / 20))
 
 
 async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:

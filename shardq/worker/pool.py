@@ -227,7 +227,7 @@ class WorkerPool:
             slot.signal(number)
 
     def _turn(self) -> bool:
-        """Look after the processes once; True when all is done."""
+        """Supervise the processes once; True when all is done."""
         self._pass_on_stops()
         self._scale()
         for slot in self._slots:
@@ -235,7 +235,7 @@ class WorkerPool:
         _listen([slot.child for slot in self._slots if slot.child is not None])
         self._pass_on_stops()  # before their ends are judged: a service manager tells all processes at once
         for slot in self._slots:
-            self._look_after(slot)
+            self._supervise(slot)
         return all(slot.at_rest for slot in self._slots)
 
     def _scale(self) -> None:
@@ -263,9 +263,9 @@ class WorkerPool:
         for slot in self._slots:
             slot.stop(at_once=self._stops > 1)
 
-    def _look_after(self, slot: Slot) -> None:
+    def _supervise(self, slot: Slot) -> None:
         try:
-            slot.look_after(self._handler_timeout)
+            slot.supervise(self._handler_timeout)
         except ShardqError as error:
             self._error = self._error or error
 

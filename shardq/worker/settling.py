@@ -55,10 +55,10 @@ class AttemptSettling:
             yield from self._step(_messages(endings), partial(Batch.release, delay=seconds, count=False))
         failed = [each for each in attempt.endings if not isinstance(each.outcome, Snooze)]
         if failed:
-            yield self._look
+            yield self._read_settings
             yield from self._failures(failed)
 
-    def _look(self) -> None:
+    def _read_settings(self) -> None:
         """Ask for the settings of the queue, and which messages are no longer to be delivered."""
         self._backoff = self._options.backoff(self._queue.settings)
         messages = _messages(self._attempt.endings)

@@ -171,7 +171,7 @@ class Slot:
             with without_interrupts():
                 self.child = Child(self._plan, self._name)
 
-    def look_after(self, handler_timeout: float | None) -> None:
+    def supervise(self, handler_timeout: float | None) -> None:
         """Read the reports of the process, and replace it when it has died or hangs. Raises the error it ended with."""
         child = self.child
         if child is None:

@@ -20,7 +20,7 @@ from shardq.core.message import Message
 from shardq.errors import Closed, ShardqError
 from shardq.worker.attempt import Attempt
 from shardq.worker.consuming import WorkerLoop
-from shardq.worker.gate import Caution, set_apart
+from shardq.worker.gate import HoldLimit, set_apart
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport
 from shardq.worker.threads import EndedUnits, PrefetchLimit, ThreadPool, U, by_batch, first_of
@@ -47,7 +47,7 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
     ) -> None:
         super().__init__(queues, options)
         self._threads, self._receives_beside = threads, True
-        self._prefetch = PrefetchLimit(threads, Caution(len(queues) + 2), batch)
+        self._prefetch = PrefetchLimit(threads, HoldLimit(len(queues) + 2), batch)
         self._ended = EndedUnits[U]()
         self._interrupted = False
 
@@ -81,14 +81,14 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
     def _ran(self, unit: U) -> None:
         """Do the work after a unit has run."""
 
-    def _look_around(self) -> float:
+    def _do_periodic_work(self) -> float:
         """Do the periodic work; returns for how many seconds at most it may wait."""
         return WAIT_SECONDS
 
     def _is_alone(self, kept: Batch) -> bool:  # noqa: ARG002 - for those who have to note it
         """Wait until all messages that are held have ended and are settled. False: the worker was stopped meanwhile."""
         while self._prefetch.held and not self._stopping:
-            self._look_around()
+            self._do_periodic_work()
             self._prefetch.wait_for_less(1, 0.5)
         return not self._prefetch.held
 
@@ -122,7 +122,7 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
         idle_exit, faults = self._options.idle_exit, 0
         idle_since = time.monotonic()
         while not self._stopping:
-            longest = self._look_around()
+            longest = self._do_periodic_work()
             if (room := self._prefetch.wait_for_room(0.5)) == 0:
                 idle_since = time.monotonic()
                 continue

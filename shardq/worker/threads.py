@@ -16,7 +16,7 @@ from shardq.client.batch import Batch
 from shardq.client.queue_internals import chains_of, one_by_one
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Attempt
-from shardq.worker.gate import Caution
+from shardq.worker.gate import HoldLimit
 from shardq.worker.report import WorkerReport
 
 __all__ = ["EndedUnits", "PrefetchLimit", "ThreadPool", "U", "Unit", "by_batch", "first_of", "units_of"]
@@ -152,13 +152,13 @@ class PrefetchLimit:
 
     The messages of a group keep a single thread busy, however many they are. So it holds of each group only the
     messages that one thread runs in that time, and receives more while threads are idle. After a message at its last
-    attempt was received it may hold fewer: see :class:`Caution`. With a ``batch`` each unit is a batch of up to this
+    attempt was received it may hold fewer: see :class:`HoldLimit`. With a ``batch`` each unit is a batch of up to this
     many messages, and as many are held as there are threads.
     """
 
-    def __init__(self, threads: int, caution: Caution, batch: int | None = None) -> None:
+    def __init__(self, threads: int, hold_limit: HoldLimit, batch: int | None = None) -> None:
         self._threads, self._runs = threads or MOST_AHEAD, threads or 1
-        self._caution, self._batch = caution, batch
+        self._hold_limit, self._batch = hold_limit, batch
         self._lock = threading.Lock()
         self._changes = ChangeNotifier(self._lock)
         self._seconds = AHEAD_SECONDS  # that a message takes, as far as is known
@@ -207,9 +207,9 @@ class PrefetchLimit:
             return max(1, self._ahead(1))
 
     def limit(self, most: int | None) -> None:
-        """Limit how many may be held because of received messages: see :meth:`Caution.limit`."""
+        """Limit how many may be held because of received messages: see :meth:`HoldLimit.limit`."""
         with self._lock:
-            self._caution.limit(most)
+            self._hold_limit.limit(most)
 
     def ran(self, count: int, seconds: float) -> None:
         """Learn how long messages take that have been run."""
@@ -223,8 +223,8 @@ class PrefetchLimit:
 
     @property
     def _free(self) -> int:
-        if self._caution.most is not None:
-            return max(0, self._caution.most - self.held)
+        if self._hold_limit.most is not None:
+            return max(0, self._hold_limit.most - self.held)
         if self._batch is not None:
             return self._batch if self._units < self._threads else 0
         capacity = self._threads + self._ahead(self._threads)

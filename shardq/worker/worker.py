@@ -24,7 +24,7 @@ from shardq.worker.attempt import (
     MessageHandler,
     WholeBatch,
 )
-from shardq.worker.gate import Caution, present_gate, set_apart
+from shardq.worker.gate import HoldLimit, existing_queue_gate, set_apart
 from shardq.worker.matched import ByQueue
 from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
@@ -150,17 +150,17 @@ class Worker(ThreadedLoop[Unit]):
 
     def _batches(self, consumer: Consumer) -> Iterator[Batch]:
         """Receive batch after batch. A message at its last delivery is alone in its batch: see `set_apart`."""
-        options, caution = self._options, Caution(len(self._queues) + 2)
+        options, hold_limit = self._options, HoldLimit(len(self._queues) + 2)
         while not self._stopping:
-            most = caution.most
+            most = hold_limit.most
             for batch in consumer.batches(most or options.batch, wait=options.idle_exit):
                 last = self._at_last_delivery(batch)
-                caution.limit(None if last is None else 1)
+                hold_limit.limit(None if last is None else 1)
                 kept, rest = set_apart(batch, last)
                 if rest is not None:
                     self._give_back(rest)
                 yield kept
-                if caution.most != most:
+                if hold_limit.most != most:
                     break
             else:
                 return
@@ -168,7 +168,7 @@ class Worker(ThreadedLoop[Unit]):
     def _work(self, attempt: Attempt) -> None:
         queue = self._queues[attempt.batch[0].queue]
         try:
-            self._calls[queue.name].run(attempt, self._tally, present_gate(self._gate, queue))
+            self._calls[queue.name].run(attempt, self._tally, existing_queue_gate(self._gate, queue))
         finally:
             if not self._is_forked:  # there the messages are the parent's
                 self._tally.hold(len(attempt.batch), settling=len(attempt.batch))
@@ -189,4 +189,4 @@ class Worker(ThreadedLoop[Unit]):
 
     def _run_unit(self, unit: Unit) -> None:
         queue = self._queues[unit.attempt.batch[0].queue]
-        self._calls[queue.name].run(unit.attempt, self._tally, present_gate(self._gate, queue))
+        self._calls[queue.name].run(unit.attempt, self._tally, existing_queue_gate(self._gate, queue))

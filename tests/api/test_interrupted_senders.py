@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.base.waits import Turn
+from shardq.base.waits import ThreadWait
 from shardq.storage.opening import open_store
 from shardq.storage.requests import Append
 from shardq.storage.wrapped_store import WrappedStore
@@ -38,7 +38,7 @@ class _HeldUp(WrappedStore):
         super().append(request)
 
 
-class _Interrupted(Turn):
+class _Interrupted(ThreadWait):
     """A turn whose waiting ends as by a signal's handler that raises."""
 
     def wait(self, seconds: float = -1) -> None:
@@ -56,7 +56,7 @@ def test_a_sender_that_is_interrupted_while_another_one_stores_does_not_block_th
         leader = threads.submit(producer.send, b"first")
         assert store.entered.wait(PATIENCE)
         with monkeypatch.context() as patched:
-            patched.setattr("shardq.core.context.group_commit.Turn", _Interrupted)
+            patched.setattr("shardq.core.context.group_commit.ThreadWait", _Interrupted)
             with pytest.raises(KeyboardInterrupt):
                 producer.send(b"interrupted")
         store.gate.set()

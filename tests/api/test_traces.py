@@ -554,5 +554,5 @@ def test_hooks_have_a_name_for_every_operation_that_they_run_around() -> None:
     """Those that lose messages without an error are done in the background, by no call of the application."""
     all_of_them = [each for each in vars(operations).values() if isinstance(each, operations.SettleOperation)]
     names = {"ack", "release", "extend", "forward", "dead_letter"}
-    assert {each.hook for each in all_of_them if each.tells_lost} == names
-    assert {each.hook for each in all_of_them if not each.tells_lost} == {""}
+    assert {each.hook for each in all_of_them if each.reports_lost} == names
+    assert {each.hook for each in all_of_them if not each.reports_lost} == {""}

@@ -370,7 +370,7 @@ def test_a_sender_that_is_interrupted_while_it_waits_for_company_does_not_block_
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.core.context.group_commit.Turn.wait", interrupted)
+        patched.setattr("shardq.core.context.group_commit.ThreadWait.wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             producer.send(b"1")
     producer.send(b"2")

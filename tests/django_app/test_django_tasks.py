@@ -84,7 +84,7 @@ def test_a_task_that_failed_keeps_its_errors(backend: ShardqBackend) -> None:
     assert result.finished_at is not None
     with pytest.raises(ValueError, match="failed"):
         result.return_value  # noqa: B018
-    assert backend.app.binding.client.queue("mail.dead").counts().ready == 1
+    assert backend.app.task_client.client.queue("mail.dead").counts().ready == 1
 
 
 def test_a_value_that_is_no_json_fails_its_task_and_an_argument_its_sender(backend: ShardqBackend) -> None:
@@ -99,7 +99,7 @@ def test_a_value_that_is_no_json_fails_its_task_and_an_argument_its_sender(backe
 def test_a_task_is_tried_as_often_as_the_backend_says(files: Path) -> None:
     backend = backend_of("patient")
     lucky, unlucky = tasks.second_time_lucky.enqueue(), tasks.never.enqueue()
-    queue = backend.app.binding.client.queue("shop/patient")
+    queue = backend.app.task_client.client.queue("shop/patient")
     queue.alter(retry_delay=0, max_retry_delay=0)
     drain("patient")
     lucky.refresh()
@@ -111,7 +111,7 @@ def test_a_task_is_tried_as_often_as_the_backend_says(files: Path) -> None:
 def test_a_task_that_waits_for_another_attempt_is_ready_and_has_its_error(files: Path) -> None:
     backend = backend_of("patient")
     result = tasks.never.enqueue()
-    backend.app.binding.client.queue("shop/patient").alter(retry_delay=600, max_retry_delay=600)
+    backend.app.task_client.client.queue("shop/patient").alter(retry_delay=600, max_retry_delay=600)
     drain("patient")
     result.refresh()
     assert (result.status, result.attempts, len(result.errors)) == (TaskResultStatus.READY, 1, 1)
@@ -121,7 +121,7 @@ def test_a_task_that_waits_for_another_attempt_is_ready_and_has_its_error(files:
 def test_a_task_runs_after_its_time_and_by_its_priority(backend: ShardqBackend) -> None:
     later = tasks.double.using(run_after=timezone.now() + timedelta(hours=1)).enqueue(1)
     ids = [tasks.double.using(priority=priority).enqueue(1).id for priority in (-100, 0, 100)]
-    client = backend.app.binding.client
+    client = backend.app.task_client.client
     assert [client.queue("default").get(each).priority for each in ids] == [9, 5, 0]
     assert drain() == 3
     later.refresh()
@@ -199,7 +199,7 @@ def test_the_last_attempt_is_that_of_the_policy_or_of_the_queue(
     files: Path, options: dict[str, Any], retry: Any
 ) -> None:
     options["retry"] = retry
-    backend_of("patient").app.binding.client.create_queue(
+    backend_of("patient").app.task_client.client.create_queue(
         "shop/patient", retry_delay=0, max_retry_delay=0, max_deliveries=2
     )
     with received() as seen:
@@ -223,7 +223,7 @@ def test_the_id_of_something_else_is_no_result_and_defines_no_task(
 ) -> None:
     monkeypatch.setitem(settings.TASKS["default"], "QUEUES", backend_queues)
     backend = backend_of("default")
-    client, before = backend.app.binding.client, list(backend.app.tasks)
+    client, before = backend.app.task_client.client, list(backend.app.tasks)
     for name in ("orders", "mail"):
         for body in (b"tea", MSGPACK.encode({"order": 7})):
             other = client.create_queue(name, exist_ok=True).producer().send(body)

@@ -26,7 +26,7 @@ def test_samples_and_reports_of_two_processes_are_read(
             timer.advance(15)
 
         try:
-            one.step()  # takes the seat
+            one.step()  # takes the lease
             go_on(one, reporting, two)
             assert [each.is_sampler for each in (one, reporting, two)] == [True, False, False]
             queue.producer().send_many([b"x"] * 20)

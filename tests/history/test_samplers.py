@@ -94,7 +94,7 @@ def test_a_sampler_that_stood_still_while_it_counted_stores_no_row_beside_its_su
 
     def slow(*given: Any, **options: Any) -> Any:
         world.pass_time(200)
-        other.sampler.step()  # takes the seat
+        other.sampler.step()  # takes the lease
         other.sampler.step()
         world.pass_time(1)
         return count(*given, **options)

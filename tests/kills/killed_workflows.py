@@ -47,7 +47,9 @@ class Sums:
         return self.file.read_text().count("total") if self.file.exists() else 0
 
     def drain(self) -> None:
-        TaskWorker(self.tasks, self.tasks.binding.client, queues=[self.queue], threads=0, idle_exit=0).run()
+        TaskWorker(
+            self.tasks, self.tasks.task_client.client, queues=[self.queue], threads=0, idle_exit=0
+        ).run()
 
 
 def nested(app: Sums) -> Workflow:
@@ -109,7 +111,7 @@ class KilledWorkflows:
 
     def _go_on(self, scene: Scene, app: Sums, workflow: str, value: object) -> None:
         """Another worker ends the workflow, and does not run the callback again if that was decided."""
-        result, queue = app.tasks.workflow(workflow), app.tasks.binding.client.queue(app.queue)
+        result, queue = app.tasks.workflow(workflow), app.tasks.task_client.client.queue(app.queue)
         scene.end_leases(queue)
         decided = any(step.task == "total" and step.state == "done" for step in result.steps())
         before = app.called_back()

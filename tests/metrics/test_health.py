@@ -280,7 +280,7 @@ def test_processes_that_cannot_begin_as_the_store_is_unreachable_are_started_aga
     worker = slot.Slot(plan, "worker", max_restarts=0)
     while not worker.finished:
         worker.start_if_due()
-        worker.look_after(None)
+        worker.supervise(None)
         time.sleep(0.02)
     assert worker.restarts == 3
     assert worker.report.worked == 1

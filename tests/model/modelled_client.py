@@ -23,7 +23,7 @@ from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.groups.shards import GroupedShards
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
-from shardq.storage.cassandra.shards import Shards
+from shardq.storage.cassandra.shards import UngroupedShards
 from shardq.storage.cassandra.store import CassandraStore
 from tests.model.modelled_table import Statement
 
@@ -141,8 +141,8 @@ class ModelledStore(CassandraStore):
         self.session, self.clock = session, session  # type: ignore[assignment]
         self._cursors, self.entered, self._checked = ReadCursors(), _Listed(), True
         ways: Any = (session, self._cursors, self.entered, session)
-        self._plain, self._grouped = Shards(*ways), GroupedShards(*ways)
-        self._held, self._groups = self._plain.held, self._grouped.known
+        self._ungrouped, self._grouped = UngroupedShards(*ways), GroupedShards(*ways)
+        self._held, self._groups = self._ungrouped.held, self._grouped.known
         self.incarnations = _Unnumbered()
         self._held.known = dict(memory.held)
         self._groups.known = {name: (dict(rows), dict(leases)) for name, rows, leases in memory.groups}

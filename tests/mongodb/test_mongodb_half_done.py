@@ -135,7 +135,7 @@ def test_an_intent_that_somebody_else_has_undone_is_not_completed(
         raise Killed
 
     # Given a client that stands still, or dies, before its intent stands
-    monkeypatch.setattr(forwarding, "_stand", die if sweeper else lambda *_: False)
+    monkeypatch.setattr(forwarding, "_confirm_intent", die if sweeper else lambda *_: False)
     if sweeper:
         with pytest.raises(Killed):
             STEPS["forward"](store, shard, given)

@@ -14,8 +14,8 @@ from pymongo.database import Database
 
 from shardq.base.shard import Shard
 from shardq.storage.mongodb import collections, directory
+from shardq.storage.mongodb.collection_limit import CollectionLimit
 from shardq.storage.mongodb.documents import inserted
-from shardq.storage.mongodb.room import Room
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
@@ -89,7 +89,7 @@ def test_a_client_killed_anywhere_in_forget_leaves_no_message_outside_of_the_dir
 
     monkeypatch.setattr(directory, "is_empty", looked)
     for request in range(30):
-        directory.enter(store.session, Room(store.session), shard)
+        directory.enter(store.session, CollectionLimit(store.session), shard)
         other.client.collections.uuid(shard)
         found.clear()
         # When a client that forgets it is killed before any of its requests
@@ -181,7 +181,7 @@ def test_a_sweep_lists_every_collection_that_holds_something(
     if keep:
         document = {"_id": document["_id"], "p": 0, "o": 1, "e": 1, "n": 1, "b": b""}
         document["h"] = [{"f": 0, "c": 1, "v": 1, "a": store.now()}]
-    collections.make(store.session, Room(store.session), shard)
+    collections.make(store.session, CollectionLimit(store.session), shard)
     database[str(shard)].insert_one(document)
     assert store.shards(shard.queue) == ()
     assert store.sweep(Sweep(shard.queue, 0)) == 1

@@ -15,8 +15,8 @@ from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import collections, directory, queues, removal
+from shardq.storage.mongodb.collection_limit import CollectionLimit
 from shardq.storage.mongodb.read_cursors import ReadCursor, ReadCursors
-from shardq.storage.mongodb.room import Room
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import Append, Bundle, Claim, QueueRecord, Sweep
@@ -153,7 +153,7 @@ def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_remov
     # Given a client that is about to make the collection of a shard when the queue is dropped and created again
     place = Shard(store.incarnations.of(either.queue), 3, 1)
     again(store, either)
-    collections.make(store.session, Room(store.session), place)
+    collections.make(store.session, CollectionLimit(store.session), place)
     directory.enter_again(store.session, place)
     database[str(place)].insert_one(
         {"_id": b"x" * 16, "p": 0, "d": 1, "o": 1, "e": 1, "n": 1, "v": 0, "m": 1}
@@ -163,7 +163,7 @@ def test_what_a_client_of_before_makes_is_not_in_the_new_queue_and_a_sweep_remov
     assert store.shards(either.queue) == ()
     assert store.probe([shard], deep=True)[0].empty
     with pytest.raises(QueueNotFound):
-        directory.enter(store.session, Room(store.session), place)
+        directory.enter(store.session, CollectionLimit(store.session), place)
     # And a sweep removes it
     assert store.sweep(Sweep(either.queue, 0)) == 2
     assert names(database, either) == set()
@@ -176,7 +176,7 @@ def test_a_sweep_removes_what_is_left_of_a_queue_that_does_not_exist(
 ) -> None:
     place = Shard(store.incarnations.of(fresh.queue), 0, 0)
     assert store.drop_queue(fresh.queue)
-    collections.make(store.session, Room(store.session), place)
+    collections.make(store.session, CollectionLimit(store.session), place)
     assert store.sweep(Sweep(fresh.queue, 0)) == 1
     assert names(database, fresh) == set()
     assert store.sweep(Sweep(fresh.queue, 0)) == 0

@@ -13,7 +13,7 @@ import pytest
 
 import shardq
 from shardq.base.clock import from_datetime
-from shardq.schedules.occurrences import keep_going
+from shardq.schedules.occurrences import send_due_occurrence
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
@@ -100,7 +100,7 @@ def test_a_crash_at_any_request_neither_loses_nor_doubles_an_occurrence(
     scene.store.error, scene.store.after, scene.store.left = error, after, request_number
     context = context_of(scene.client.queue("q"))
     with contextlib.suppress(Died, shardq.OutcomeUnknown, shardq.StoreUnavailable):
-        keep_going(context, "_shardq/schedules/s")
+        send_due_occurrence(context, "_shardq/schedules/s")
     scene.store.left = None
     scene.clock.advance(86_400)  # longer than the queue's dedupe_window, too
     scene.turn(scene.sound)

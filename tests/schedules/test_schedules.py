@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardq
-from shardq.schedules.occurrences import FOLDER, keep_going
+from shardq.schedules.occurrences import FOLDER, send_due_occurrence
 from shardq.storage.opening import open_store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
@@ -274,12 +274,12 @@ def test_a_schedule_that_is_over_stays_so_and_nothing_is_written_of_it(
         if client.schedules.get("s").next is None:
             break
         clock.advance(step)
-        keep_going(context, name)
+        send_due_occurrence(context, name)
     before = context.store.load_queue(name)
     assert client.schedules.get("s").next is None
     with shardq.connect(url, clock=ManualClock(clock.now() + apart * 1_000_000)) as other:
         for _ in range(3):
-            keep_going(context_of(other.queue("q")), name)
+            send_due_occurrence(context_of(other.queue("q")), name)
     assert context.store.load_queue(name) == before
 
 
@@ -461,7 +461,7 @@ def test_an_occurrence_costs_as_many_requests_as_is_said(
             clock.advance(60)
             context = context_of(counted.queue("q"))
             store.asked.clear()
-            keep_going(context, FOLDER + "s")
+            send_due_occurrence(context, FOLDER + "s")
             asked = sorted(each for each in store.asked if each != "now")
             received(client.queue("q").consumer())
     sends = ["append", "confirm_keys", "reserve_keys"]

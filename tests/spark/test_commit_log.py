@@ -82,7 +82,7 @@ def test_a_checkpoint_that_python_cannot_read_is_refused_with_the_remedy() -> No
 @pytest.fixture
 def started(url: str, queue, checkpoint, monkeypatch) -> Iterator[Callable[..., Started]]:
     """A stream whose batch of ten messages is read, and the end of the batch."""
-    monkeypatch.setattr(stream_upkeep, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(stream_upkeep, "FINISH_POLL_SECONDS", 0.01)
     readers: list[ClaimStream] = []
 
     def start(**options: Any) -> Started:
@@ -172,7 +172,7 @@ def test_manual_acks_stay_with_the_job(started, queue, checkpoint, monkeypatch) 
 def test_a_batch_that_was_committed_a_moment_ago_is_acked_when_the_query_ends(
     started, queue, checkpoint, monkeypatch
 ) -> None:
-    monkeypatch.setattr(stream_upkeep, "LOOK_SECONDS", 3_600.0)
+    monkeypatch.setattr(stream_upkeep, "FINISH_POLL_SECONDS", 3_600.0)
     open_ended, _ = started()
     open_ended.stop()
     assert queue.counts().in_flight == 10

@@ -70,7 +70,7 @@ def receive(stream: ClaimStream, start: dict[str, Any]) -> tuple[dict[str, Any],
 def test_a_batch_is_finished_once_and_an_idle_tick_costs_one_glance(
     make_queue, stream, requests, url, monkeypatch
 ) -> None:
-    monkeypatch.setattr(planning, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(planning, "LONGEST_REST", 0.0)
     queue = make_queue(shards=16, time_shards=2)
     with queue.producer(bundle_messages=10) as producer:
         producer.send_many([b"x"] * 160)

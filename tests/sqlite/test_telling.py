@@ -146,7 +146,7 @@ def test_who_changes_a_number_that_others_wait_for_tells_them_once_they_can_see_
     other = SqliteStore(str(path))
     names = ["orders", "others", "new"]
     before, told = other.signals.numbers(names), []
-    monkeypatch.setattr(signals, "tell", lambda *_: told.append(other.signals.numbers(names)))
+    monkeypatch.setattr(signals, "notify_processes", lambda *_: told.append(other.signals.numbers(names)))
     CHANGES[change](store, shard, spans)
     after = other.signals.numbers(names)
     assert after == (told[-1] if told else before)
@@ -169,7 +169,7 @@ def kill_itself(*_: str) -> None:
 
 
 def send_and_be_killed(path: str) -> None:
-    signals.tell = kill_itself  # type: ignore[attr-defined,assignment]
+    signals.notify_processes = kill_itself  # type: ignore[attr-defined,assignment]
     SqliteStore(path).append(sent(Shard("orders", 0, 0)))
 
 
@@ -219,7 +219,7 @@ def test_telling_leaves_no_descriptor_and_makes_no_file(path: Path, store: Sqlit
     store.append(sent(Shard("orders", 0, 0)))
     files, descriptors = sorted(path.parent.iterdir()), len(list(Path("/dev/fd").iterdir()))
     for told in (path, path.with_name("missing.db"), path / "beneath.db"):
-        log.tell(str(told))
+        log.notify_processes(str(told))
     assert sorted(path.parent.iterdir()) == files
     assert len(list(Path("/dev/fd").iterdir())) == descriptors
 

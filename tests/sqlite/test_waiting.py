@@ -260,7 +260,7 @@ def test_a_watch_of_a_folder_that_was_made_again_is_made_again_too(
     assert not store.listen(lambda: None).news(["orders"])
     for name in (path.name, f"{path.name}-wal"):
         path.with_name(name).touch()
-    log.tell(str(path))
+    log.notify_processes(str(path))
     assert looked.wait(10)
     store.close()
     if held is not None:
@@ -339,7 +339,7 @@ def test_a_commit_is_looked_for_where_too_much_else_was_done_to_be_told_of_it(tm
     for _ in range(int(MOST_EVENTS.read_text())):
         for name in ("another.log", "one more.log"):
             (tmp_path / name).open("ab", buffering=0).close()
-    log.tell(str(tmp_path / "queue.db"))
+    log.notify_processes(str(tmp_path / "queue.db"))
     assert is_told(sleeper)
     sleeper.close()
 
@@ -352,11 +352,11 @@ def keep_writing(path: Path) -> None:
 
 
 def tell_of_it(path: Path) -> None:
-    log.tell(str(path))
+    log.notify_processes(str(path))
 
 
 def tell_of_another_file(path: Path) -> None:
-    log.tell(str(path.with_name("another.db")))
+    log.notify_processes(str(path.with_name("another.db")))
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_what_is_told_again_and_again_without_news_is_looked_at_50_times_a_secon
 
     def tell() -> None:
         while not ended.wait(every):
-            log.tell(str(tmp_path / "queue.db"))
+            log.notify_processes(str(tmp_path / "queue.db"))
 
     telling = threading.Thread(target=tell)
     telling.start()

@@ -15,7 +15,7 @@ import pytest
 
 import shardq
 from shardq.base.shard import Shard
-from shardq.base.waits import Turn
+from shardq.base.waits import ThreadWait
 from shardq.core.context.settle_group_commit import SettleGroupCommit, _disjoint, _few, _own_part, _spans
 from shardq.storage.abilities import Locked, Settle
 from shardq.storage.opening import open_store
@@ -309,14 +309,14 @@ def test_who_is_led_by_a_thread_that_is_interrupted_may_repeat(bench: Bench) -> 
 def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Interrupted(Turn):
+    class Interrupted(ThreadWait):
         def wait(self, seconds: float = -1) -> None:
             raise KeyboardInterrupt
 
     leader = bench.threads.submit(bench.settle, "acknowledge", bench.first)
     assert bench.gated.entered.wait(PATIENCE)
     with monkeypatch.context() as patched:
-        patched.setattr("shardq.core.context.group_commit.Turn", Interrupted)
+        patched.setattr("shardq.core.context.group_commit.ThreadWait", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
     assert bench.settle_commit.joining.waiting() == 0

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import shardq
 from shardq.cli.main import main
-from shardq.tasks import TaskFailed, Tasks, binding, chain, group, plans
+from shardq.tasks import TaskFailed, Tasks, chain, group, plans, task_client
 from shardq.tasks.entries import in_run, is_step, key_of, run_of, runs_of
 
 NAMES = ["orders", "team@eu", "a@1", "mail/x@2.y-z_@3"]
@@ -79,16 +79,16 @@ def test_ids_and_keys_say_the_run_and_the_path_and_never_the_name(queue: str) ->
 def test_an_app_that_sends_to_ever_new_queues_remembers_some_of_them(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "MOST_QUEUES", 3)
+    monkeypatch.setattr(task_client, "MOST_QUEUES", 3)
     opened = list[weakref.ref[object]]()
-    queue_of = binding.Binding.queue
+    queue_of = task_client.TaskClient.queue
 
-    def noted(self: binding.Binding, name: str, tasks: Collection[str]) -> shardq.Queue:
+    def noted(self: task_client.TaskClient, name: str, tasks: Collection[str]) -> shardq.Queue:
         queue = queue_of(self, name, tasks)
         opened.append(weakref.ref(queue))
         return queue
 
-    monkeypatch.setattr(binding.Binding, "queue", noted)
+    monkeypatch.setattr(task_client.TaskClient, "queue", noted)
 
     @tasks.task
     def work() -> int:

@@ -79,7 +79,7 @@ ADDITION = msgspec.msgpack.encode({"first": 1, "second": 2})
 def test_a_message_that_no_sender_of_tasks_makes_costs_only_itself(
     sums: Sums, client: shardq.Client, clock: ManualClock, headers: dict[str, Any], threads: int
 ) -> None:
-    queue = sums.tasks.binding.queue("tasks")
+    queue = sums.tasks.task_client.queue("tasks")
     for body in (b"", b"x", ADDITION):
         queue.producer().send(body, headers=headers)
     queue.producer().send_stream(io.BytesIO(bytes(1_500_000)), headers=headers)
@@ -125,7 +125,7 @@ def test_a_forged_step_of_a_real_workflow_ends_no_worker(
     forgers = Forgers(client)
     flow = chord((forgers.add.signature(each, each) for each in range(5)), forgers.total.then()).send()
     bodies = {"add": ADDITION, "fail": msgspec.msgpack.encode({"number": 1})}
-    queue = forgers.tasks.binding.queue("tasks")
+    queue = forgers.tasks.task_client.queue("tasks")
     _begin_what_was_sent(forgers, url, clock)
     headers: dict[str, Any] = {"task": name, "task-keep": 60.0, "task-step": flow.id + path}
     queue.producer().send(bodies.get(name, msgspec.msgpack.encode({})), headers=headers, priority=0)
@@ -188,7 +188,7 @@ def test_a_forged_plan_ends_no_worker_and_no_command(url: str, plan: dict[str, A
 def _work_beside_a_forged_plan(
     url: str, sums: Sums, client: shardq.Client, clock: ManualClock, plan: dict[str, Any], threads: int
 ) -> None:
-    queue = sums.tasks.binding.queue("tasks")
+    queue = sums.tasks.task_client.queue("tasks")
     body = msgspec.msgpack.encode(_plan(**plan))
     forged = queue.producer().send(body, headers={"task": "shardq.workflow", "task-keep": 60.0})
     result = sums.add.options(keep_result=86_400.0).send(20, 3)

@@ -50,14 +50,14 @@ def test_a_large_group_gives_its_values_in_order_and_what_follows_runs_once(
     result = chord((sums.add.signature(number, 0) for number in range(count)), sums.total.then()).send()
     plain = group(*(sums.add.signature(number, 1) for number in range(count))).send()
     states = [result.state]
-    worker = TaskWorker(sums.tasks, sums.tasks.binding.client, threads=threads, idle_exit=0)
+    worker = TaskWorker(sums.tasks, sums.tasks.task_client.client, threads=threads, idle_exit=0)
     assert worker.run().dead_lettered == 0
     assert result.get(timeout=0) == sum(range(count))
     assert plain.get(timeout=0) == list(range(1, count + 1))
     assert sums.ran[f"total {list(range(count))}"] == 1
     assert max(sums.ran.values()) == 1
     assert [*states, result.state, plain.state] == ["waiting", "done", "done"]
-    assert sums.tasks.binding.client.queue("tasks").peek() == []
+    assert sums.tasks.task_client.client.queue("tasks").peek() == []
 
 
 def test_a_group_is_made_of_an_iterable_too(sums: Sums) -> None:
@@ -192,7 +192,7 @@ def test_a_workflow_that_goes_on_while_it_is_looked_at_is_never_missing(
 
     def work(app: Tasks) -> None:
         with suppress(Died):
-            one.worker = TaskWorker(app, app.binding.client, threads=0, batch=1, idle_exit=0)
+            one.worker = TaskWorker(app, app.task_client.client, threads=0, batch=1, idle_exit=0)
             one.worker.run()
 
     dying, looking = Dying(open_store(url, clock)), Moving(open_store(url, clock))
@@ -203,9 +203,9 @@ def test_a_workflow_that_goes_on_while_it_is_looked_at_is_never_missing(
             2, 12, 2
         ):  # a worker dies before it writes the entry, or before it sends what comes next
             result = chain(sums.add.signature(1, 1), sums.add.then(1), sums.add.then(1)).send()
-            with sums.tasks.binding.client.queue("tasks").consumer() as consumer:
+            with sums.tasks.task_client.client.queue("tasks").consumer() as consumer:
                 (message,) = consumer.receive(1)
-                start_workflow(sums.tasks.binding, message)
+                start_workflow(sums.tasks.task_client, message)
                 message.ack()
             dying.calls_left = calls
             looking.happen = iter(
@@ -356,7 +356,7 @@ def test_wherever_a_worker_dies_a_large_group_ends_and_what_follows_runs_once(
         assert set(ran) == {*(f"{each}+0" for each in range(5)), "total [0, 1, 2, 3, 4]"}
         assert max(ran.values()) <= 2
         assert sums.ran["total [0, 1, 2, 3, 4]"] == 0 or not decided
-        assert sums.tasks.binding.client.queue("tasks").peek() == []
+        assert sums.tasks.task_client.client.queue("tasks").peek() == []
     else:
         raise AssertionError("it never came to an end")
     assert step > 20
@@ -375,7 +375,7 @@ def test_five_thousand_steps_end_and_what_follows_takes_all_of_their_values(
         return len(numbers)
 
     result = chord((sums.add.signature(each, 0) for each in range(5_000)), count.then()).send()
-    report = TaskWorker(sums.tasks, sums.tasks.binding.client, threads=4, idle_exit=0).run()
+    report = TaskWorker(sums.tasks, sums.tasks.task_client.client, threads=4, idle_exit=0).run()
     assert report.dead_lettered == 0
     assert result.get(timeout=0) == 5_000
     assert taken == list(range(5_000))

@@ -67,7 +67,7 @@ def test_a_task_may_return_more_than_a_message_has(
     assert (kept.state, len(kept.get(timeout=0))) == ("done", LARGE)
     forgotten.forget()
     clock.advance(2 * 3_600)
-    tasks.binding.results.remove_old()
+    tasks.task_client.results.remove_old()
     client.queue(result_backend.RESULTS).sweep()
     with pytest.raises(ResultMissing):
         kept.get(timeout=0)

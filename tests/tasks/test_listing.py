@@ -44,7 +44,7 @@ def test_workflows_are_listed_with_state_and_times_for_as_long_as_they_are_kept(
     assert [each.id for each in sums.tasks.workflows(state="failed", name="add")] == [failed.id]
     clock.advance(600)
     assert {each.name for each in sums.tasks.workflows()} == {"fail", "add"}
-    assert sums.tasks.binding.results.remove_old() > 1
+    assert sums.tasks.task_client.results.remove_old() > 1
     assert done.state == "missing"
 
 

@@ -19,7 +19,7 @@ def begun(sums: Sums, client: shardq.Client) -> tuple[WorkflowResult, shardq.Mes
     """A group of which the first steps are sent, and the message that began it, which is not acked."""
     result = group(sums.add.signature(number, 0) for number in range(COUNT)).send()
     (message,) = client.queue("tasks").consumer().receive(1)
-    start_workflow(sums.tasks.binding, message)
+    start_workflow(sums.tasks.task_client, message)
     return result, message
 
 
@@ -82,11 +82,11 @@ def test_who_begins_it_again_stores_none_twice(
     before = _places(client)
     with shardq.connect(url, clock=clock) as there:
         other = Sums(there)
-        start_workflow(other.tasks.binding, begun[1])
+        start_workflow(other.tasks.task_client, begun[1])
         assert _places(client) == before
         client.queue("tasks").consumer().receive(7).ack()
         clock.advance(60)
-        start_workflow(other.tasks.binding, begun[1])
+        start_workflow(other.tasks.task_client, begun[1])
         assert _places(client) == before[7:]
 
 

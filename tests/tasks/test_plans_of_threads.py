@@ -11,7 +11,7 @@ from typing import Any, Self
 import pytest
 
 import shardq
-from shardq.tasks import Tasks, binding, chain
+from shardq.tasks import Tasks, chain, task_client
 from shardq.tasks.entries import EntryQueue
 from tests.forking import all_held, forked
 from tests.tasks.sums import Sums
@@ -68,10 +68,10 @@ class DeletedAgainAndAgain:
 def test_a_plan_is_never_missing_because_another_thread_has_read_too_many(
     sums: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(binding, "MOST_PLANS", 1)
+    monkeypatch.setattr(task_client, "MOST_PLANS", 1)
     flows = [chain(sums.add.signature(1, each), sums.add.then(1)).send().id for each in range(3)]
     sums.tasks.drain()
-    bound = sums.tasks.binding
+    bound = sums.tasks.task_client
     stored = {flow: bound.results.plan(flow) for flow in flows}
     monkeypatch.setattr(bound.results, "plan", stored.__getitem__)
     assert together(*(lambda flow=flow: bound.plan(flow) for flow in (*flows, *flows))) == []
@@ -80,7 +80,7 @@ def test_a_plan_is_never_missing_because_another_thread_has_read_too_many(
 def test_a_queue_that_one_thread_finds_deleted_is_opened_again_by_the_others(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bound, queue, message = tasks.binding, DeletedAgainAndAgain(), shardq.OutgoingMessage(body=b"x")
+    bound, queue, message = tasks.task_client, DeletedAgainAndAgain(), shardq.OutgoingMessage(body=b"x")
     monkeypatch.setattr(bound, "queue", lambda *_: queue)
     client: Any = SimpleNamespace(create_queue=lambda *_, **__: queue)
     entries = EntryQueue(client, "results")

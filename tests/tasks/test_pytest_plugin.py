@@ -193,7 +193,7 @@ def test_an_app_is_bound_as_before_when_the_test_is_over(run) -> None:
                     chain(welcome.signature("Ada"), welcome.then()).send()
                     group(*(welcome.signature("Ada") for number in range(3_000))).send()  # its plan is large
                     assert [(task.name, task.arguments) for task in tasks.sent()] == [("shardq.workflow", {})] * 2
-                assert app.binding.client is own
+                assert app.task_client.client is own
                 app.close()
     """).assert_outcomes(passed=1)
 

@@ -43,7 +43,7 @@ def held(url: str) -> Iterator[Held]:
 
 @contextmanager
 def working(held: Held, threads: int) -> Iterator[None]:
-    worker = TaskWorker(held.tasks, held.tasks.binding.client, threads=threads)
+    worker = TaskWorker(held.tasks, held.tasks.task_client.client, threads=threads)
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:

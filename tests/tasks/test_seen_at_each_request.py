@@ -99,10 +99,10 @@ def test_a_chain_of_any_length_can_be_looked_at(tasks: Tasks) -> None:
         return number
 
     result = chain(same.signature(7), *(same.then() for _ in range(1_500))).send()
-    with tasks.binding.client.queue("tasks").consumer() as consumer:
+    with tasks.task_client.client.queue("tasks").consumer() as consumer:
         (message,) = consumer.receive(1)
-        start_workflow(tasks.binding, message)
+        start_workflow(tasks.task_client, message)
         message.ack()
     states = [result.state]
-    tasks.binding.client.queue("tasks").purge()
+    tasks.task_client.client.queue("tasks").purge()
     assert [*states, result.state] == ["running", "missing"]

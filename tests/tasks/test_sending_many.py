@@ -52,7 +52,7 @@ def test_what_an_iterator_raises_names_what_is_stored(sums: Sums) -> None:
     with pytest.raises(shardq.PartialSend, match="4 calls are stored, and 1") as caught:
         sums.tasks.send_many(calls(5))
     assert isinstance(caught.value.__cause__, KeyError)
-    sums.tasks.binding.client.queue("tasks").producer().send_many(caught.value.unsent)
+    sums.tasks.task_client.client.queue("tasks").producer().send_many(caught.value.unsent)
     sums.tasks.drain()
     assert sorted(sums.ran) == [f"{number}+1" for number in range(5)]
     wrong: list[Any] = [7, sums.add.signature(1, 1), [7]]

@@ -265,7 +265,7 @@ def test_a_value_of_any_size_and_a_task_without_a_result(tails: Tails) -> None:
 def test_what_is_kept_no_longer_when_it_comes_to_its_end_fails_the_task_and_ends_no_worker(
     tails: Tails, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, lost: str, threads: int
 ) -> None:
-    tasks, results = tails.tasks, tails.tasks.binding.results
+    tasks, results = tails.tasks, tails.tasks.task_client.results
     first = tasks.task(name="large", queue="first")(lambda: bytes(2_500_000))
     read = results.read
 
@@ -293,7 +293,7 @@ def test_what_is_kept_no_longer_when_it_comes_to_its_end_fails_the_task_and_ends
 
 def test_what_cannot_be_sent_in_place_of_a_value_fails_the_task(tails: Tails) -> None:
     tasks = tails.tasks
-    tasks.binding.client.create_queue("small", max_message_bytes=1_000)
+    tasks.task_client.client.create_queue("small", max_message_bytes=1_000)
 
     @tasks.task
     def keyed() -> Any:

@@ -37,7 +37,7 @@ def run(url: str) -> Run:
 
 def test_tasks_and_workflows_that_wait_are_listed_queue_by_queue(run: Run, sums: Sums) -> None:
     assert run("list")[:2] == (0, "")
-    sums.tasks.binding.queue("others").producer().send(b"no task")
+    sums.tasks.task_client.queue("others").producer().send(b"no task")
     single, flow = sums.add.send(1, 2), chain(sums.fail.signature(1), sums.add.then(1)).send()
     text = run("list")[1]
     assert f"add waiting 0 tasks {single.id}" in " ".join(text.split())
@@ -176,7 +176,7 @@ def test_the_steps_of_a_large_group_are_shown_bucket_by_bucket(
     assert "j3(( ))" in run("show", result.id, "--graph", "mermaid")[1]
     assert run("show", result.id, "--graph", "svg")[1].count("<path") == 6
     assert json.loads(run("show", f"{result.id}#0", "--json")[1])["state"] == "done"
-    sums.tasks.binding.client.queue("others").purge()
+    sums.tasks.task_client.client.queue("others").purge()
     assert result.steps(f"{result.id}#2")[1].state == "missing"
     with pytest.raises(ResultMissing):
         sums.tasks.workflow(sums.add.send(1, 1).id).steps()
@@ -269,7 +269,7 @@ def test_what_is_wrong_with_an_id_is_told_in_one_line(run: Run, sums: Sums) -> N
 def test_a_forged_workflow_is_told_of_with_its_id_and_what_to_do(
     run: Run, sums: Sums, body: bytes, command: str
 ) -> None:
-    forged = sums.tasks.binding.queue("tasks").producer().send(body, headers={"task": "shardq.workflow"})
+    forged = sums.tasks.task_client.queue("tasks").producer().send(body, headers={"task": "shardq.workflow"})
     code, _, told = run(command, forged)
     assert (code, told.count("\n")) == (2, 1)
     assert told.startswith(f"shardq: invalid_message: message {forged} says that it is a workflow")

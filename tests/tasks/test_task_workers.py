@@ -51,7 +51,7 @@ def test_as_many_tasks_run_at_a_time_as_there_are_threads_plain_and_async(tasks:
 
     tasks.send_many([plain.signature(), plain.signature()])
     results = on_the_loop.send_many([on_the_loop.signature(), on_the_loop.signature()])
-    report = TaskWorker(tasks, tasks.binding.client, threads=4, idle_exit=0).run()
+    report = TaskWorker(tasks, tasks.task_client.client, threads=4, idle_exit=0).run()
     assert (report.worked, report.in_flight) == (4, 0)
     assert len({result.get(timeout=0) for result in results}) == 1
 
@@ -70,7 +70,7 @@ def test_a_slow_task_does_not_hold_up_what_comes_after_it(tasks: Tasks) -> None:
 
     result = slow.options(priority=0).send()
     quick.send_many(quick.signature(number == 499) for number in range(500))
-    assert TaskWorker(tasks, tasks.binding.client, threads=2, idle_exit=0).run().worked == 501
+    assert TaskWorker(tasks, tasks.task_client.client, threads=2, idle_exit=0).run().worked == 501
     assert result.get(timeout=0) is True
 
 
@@ -97,7 +97,7 @@ def test_what_a_task_sends_while_the_worker_looks_in_vain_runs_before_it_ends(
         return batch
 
     result = chain(first.signature(), last.then()).send()
-    worker = TaskWorker(tasks, tasks.binding.client, threads=1, idle_exit=0)
+    worker = TaskWorker(tasks, tasks.task_client.client, threads=1, idle_exit=0)
     monkeypatch.setattr(Consumer, "receive", look)
     worker.run()
     assert result.get(timeout=0) is True
@@ -130,7 +130,7 @@ def test_a_waiter_in_another_thread_gets_the_result(tasks: Tasks) -> None:
     found: list[str] = []
     waiter = threading.Thread(target=lambda: found.append(result.get(timeout=60)))
     waiter.start()
-    TaskWorker(tasks, tasks.binding.client, threads=1, idle_exit=0).run()
+    TaskWorker(tasks, tasks.task_client.client, threads=1, idle_exit=0).run()
     waiter.join(60)
     assert found == ["done"]
 
@@ -243,11 +243,11 @@ def test_a_worker_receives_hundreds_of_short_tasks_with_one_read(tasks: Tasks) -
         pass
 
     tasks.send_many(empty.signature() for _ in range(2_000))
-    report = TaskWorker(tasks, tasks.binding.client, threads=0, idle_exit=0).run()
+    report = TaskWorker(tasks, tasks.task_client.client, threads=0, idle_exit=0).run()
     assert report.worked == 2_000
     assert report.batches <= 8
     tasks.send_many(empty.signature() for _ in range(100))
-    report = TaskWorker(tasks, tasks.binding.client, threads=0, idle_exit=0, batch=10).run()
+    report = TaskWorker(tasks, tasks.task_client.client, threads=0, idle_exit=0, batch=10).run()
     assert report.batches == 10
 
 
@@ -341,7 +341,7 @@ def test_wherever_a_worker_dies_the_result_that_was_stored_stands_and_none_is_mi
         assert len(runs) <= (1 if decided or fails else 2)
         if not fails:
             assert result.get(timeout=0) == f"run {1 if decided else len(runs)}"
-        assert tasks.binding.find(result.id) is None
+        assert tasks.task_client.find(result.id) is None
     else:
         raise AssertionError("it never came to an end")
     assert step >= 3
@@ -391,7 +391,7 @@ def test_a_child_that_a_task_has_forked_ends_with_the_task_and_runs_no_other(
 
     results = tasks.send_many([fork.signature() for _ in range(3)])
     try:
-        report = TaskWorker(tasks, tasks.binding.client, threads=threads, idle_exit=0).run()
+        report = TaskWorker(tasks, tasks.task_client.client, threads=threads, idle_exit=0).run()
     finally:
         if os.getpid() != parent:  # without threads the child comes back here
             os._exit(0)

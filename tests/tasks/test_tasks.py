@@ -654,7 +654,7 @@ def test_a_cancel_that_was_cut_off_can_be_repeated(
 
     result = work.send()
     with monkeypatch.context() as cut, pytest.raises(KeyboardInterrupt):
-        cut.setattr(tasks.binding, "remove", _interrupted)
+        cut.setattr(tasks.task_client, "remove", _interrupted)
         result.cancel()
     assert result.cancel()
     assert client.queue("tasks").peek() == []
@@ -687,9 +687,9 @@ def test_ctrl_c_cancels_an_async_task_before_its_message_is_released(
 def test_a_running_task_finds_out_that_it_was_cancelled_and_its_value_is_dropped(tasks: Tasks) -> None:
     @tasks.task
     def checks() -> None:
-        assert not current_task().look()
+        assert not current_task().read_cancelled()
         assert results[0].cancel()
-        assert current_task().look()
+        assert current_task().read_cancelled()
         current_task().check()
         raise AssertionError
 
@@ -727,13 +727,13 @@ def test_a_result_is_kept_for_its_time_and_removed_after_that(
     assert other.get(timeout=0) == 1
     other.forget()
     assert other.state == "missing"
-    assert tasks.binding.results.remove_old() == 0
+    assert tasks.task_client.results.remove_old() == 0
     clock.advance(59)
     assert result.get(timeout=0) == 1
     clock.advance(1)
     with pytest.raises(ResultMissing, match="its result was kept for 60 seconds"):
         result.get(timeout=0)
-    assert tasks.binding.results.remove_old() == 1
+    assert tasks.task_client.results.remove_old() == 1
     assert client.queue("_shardq/tasks/results").peek() == []
     assert client.queues() == ("tasks", "tasks.dead")
 
@@ -838,6 +838,6 @@ def test_what_an_app_has_not_opened_stays_open_and_bound_when_it_is_closed(url: 
         app.bind(client)
         app.close()
         app.close()
-        assert app.binding.client is client
+        assert app.task_client.client is client
         assert add.send(1, 2).state == "waiting"
     app.close()

@@ -55,7 +55,7 @@ def test_tasks_are_sent_run_cancelled_and_waited_for_by_different_clients(any_ur
         if number == 7:
             started.set()
             assert go_on.wait(60)
-            assert current_task().look()
+            assert current_task().read_cancelled()
         return number * number
 
     async def on_a_loop(number: int) -> str:

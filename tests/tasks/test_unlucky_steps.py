@@ -211,16 +211,16 @@ def test_a_task_goes_on_while_the_store_is_away(
         current_task().progress("half", at_once=True)
         current_task().check()
         with pytest.raises(shardq.StoreUnavailable):
-            current_task().look()
+            current_task().read_cancelled()
         return "done"
 
     def fail(*_arguments: object, **_options: object) -> NoReturn:
         raise shardq.StoreUnavailable("it is away")
 
     result = work.send()
-    monkeypatch.setattr(calling, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(calling, "CANCEL_CHECK_SECONDS", 0.0)
     for asked in ("standing", "write_progress"):
-        monkeypatch.setattr(tasks.binding.results, asked, fail)
+        monkeypatch.setattr(tasks.task_client.results, asked, fail)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()
     assert (result.get(timeout=0), result.progress()) == ("done", None)
@@ -243,8 +243,8 @@ def test_an_async_task_goes_on_while_the_store_is_away(
         raise shardq.StoreUnavailable("it is away")
 
     result = wait.send(7)
-    monkeypatch.setattr("shardq.worker.loop.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(tasks.binding.results, "standing", look)
+    monkeypatch.setattr("shardq.worker.loop.CANCEL_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(tasks.task_client.results, "standing", look)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()
     assert (result.get(timeout=0), ran) == (7, [7])

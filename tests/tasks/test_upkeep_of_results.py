@@ -43,7 +43,7 @@ def test_tasks_that_were_just_received_run_at_their_first_delivery_when_the_upke
         raise error
 
     monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
-    monkeypatch.setattr(sums.tasks.binding.results, "remove_old", fail)
+    monkeypatch.setattr(sums.tasks.task_client.results, "remove_old", fail)
     deliveries = _noting_deliveries(sums.tasks)
     result = deliveries()
     report = TaskWorker(sums.tasks, client, threads=2, idle_exit=0).run()
@@ -65,7 +65,7 @@ def test_tasks_do_not_wait_for_an_upkeep_that_takes_long(
         return 0
 
     monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
-    monkeypatch.setattr(sums.tasks.binding.results, "remove_old", dawdle)
+    monkeypatch.setattr(sums.tasks.task_client.results, "remove_old", dawdle)
     worker = TaskWorker(sums.tasks, client, threads=2)
     working = threading.Thread(target=worker.run)
     working.start()
@@ -93,7 +93,7 @@ def test_a_worker_that_is_told_to_stop_removes_no_more_results(
         return 0
 
     monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", every)
-    monkeypatch.setattr(sums.tasks.binding.results, "remove_old", remove)
+    monkeypatch.setattr(sums.tasks.task_client.results, "remove_old", remove)
     working = TaskWorker(sums.tasks, client, threads=threads, idle_exit=0)
     working.run()
     assert told[:2] == [False, True]
@@ -183,7 +183,7 @@ def test_large_results_are_removed_some_at_a_time_and_small_ones_many(
         together.append(limit)
         return receive(consumer, limit, wait=wait)
 
-    results = tasks.binding.results
+    results = tasks.task_client.results
     results.decide(
         [Decided(f"tasks:0:0:{number:032x}:0", Entry("done", bytes(size)), 60) for number in range(count)]
     )

@@ -69,7 +69,7 @@ def test_what_failed_runs_again_and_what_is_done_does_not(
     fragile: Fragile, kind: str, value: int, failed: str, threads: int
 ) -> None:
     def work() -> None:
-        TaskWorker(fragile.tasks, fragile.tasks.binding.client, threads=threads, idle_exit=0).run()
+        TaskWorker(fragile.tasks, fragile.tasks.task_client.client, threads=threads, idle_exit=0).run()
 
     result = getattr(fragile, kind)().send()
     assert not result.retry()
@@ -86,7 +86,7 @@ def test_what_failed_runs_again_and_what_is_done_does_not(
     assert not result.retry()
     assert fragile.ran.pop(failed) == 4
     assert set(fragile.ran.values()) == {1}
-    assert fragile.tasks.binding.client.queue("tasks").peek() == []
+    assert fragile.tasks.task_client.client.queue("tasks").peek() == []
 
 
 def test_a_call_of_retry_that_comes_late_runs_nothing(fragile: Fragile, clock: ManualClock) -> None:
@@ -95,11 +95,11 @@ def test_a_call_of_retry_that_comes_late_runs_nothing(fragile: Fragile, clock: M
     assert result.retry()
     fragile.tasks.drain()
     assert fragile.ran["fragile 4"] == 2
-    fragile.tasks.binding.retry(f"{result.id}@1")  # by somebody who had seen the failure of the first run
+    fragile.tasks.task_client.retry(f"{result.id}@1")  # by somebody who had seen the failure of the first run
     fragile.tasks.drain()
     assert fragile.ran["fragile 4"] == 2
     assert result.retry()
-    fragile.tasks.binding.retry(f"{result.id}@1")
+    fragile.tasks.task_client.retry(f"{result.id}@1")
     fragile.broken = False
     fragile.tasks.drain()
     assert result.get(timeout=0) == 36
@@ -166,7 +166,7 @@ def test_what_is_kept_no_longer_cannot_be_retried_also_where_its_plan_was_read_b
     for each in (result, fragile.tasks.workflow(result.id)):
         with pytest.raises(ResultMissing, match="longer ago than it is kept"):
             each.retry()
-    fragile.tasks.binding.retry(f"{result.id}@9")  # by somebody who had seen its failure in time
+    fragile.tasks.task_client.retry(f"{result.id}@9")  # by somebody who had seen its failure in time
     fragile.tasks.drain()
     assert fragile.ran == ran
 

@@ -50,7 +50,7 @@ def test_workflows_are_put_together_of_workflows(sums: Sums) -> None:
 
 def test_what_follows_a_group_runs_once_when_all_of_it_is_done(sums: Sums) -> None:
     result = chord([sums.add.signature(number, 0) for number in range(20)], sums.total.then()).send()
-    worker = TaskWorker(sums.tasks, sums.tasks.binding.client, threads=8, idle_exit=0)
+    worker = TaskWorker(sums.tasks, sums.tasks.task_client.client, threads=8, idle_exit=0)
     assert worker.run().worked == 22
     assert result.get(timeout=0) == sum(range(20))
     assert sums.ran[f"total {list(range(20))}"] == 1
@@ -241,7 +241,7 @@ def test_wherever_a_worker_dies_a_workflow_ends_and_no_step_is_run_again_that_wa
         assert set(ran) == {"1+1", "2+2", "total [2, 4]"}
         assert max(ran.values()) <= 2
         assert sums.ran["total [2, 4]"] == 0 or not decided
-        assert sums.tasks.binding.client.queue("tasks").peek() == []
+        assert sums.tasks.task_client.client.queue("tasks").peek() == []
     else:
         raise AssertionError("it never came to an end")
     assert step > 10

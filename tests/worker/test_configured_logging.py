@@ -89,7 +89,7 @@ def test_the_failure_of_a_task_is_logged_after_logging_was_configured(
         raise ValueError("boom")
 
     fail.send()
-    assert TaskWorker(tasks, tasks.binding.client, idle_exit=0).run().failed == 1
+    assert TaskWorker(tasks, tasks.task_client.client, idle_exit=0).run().failed == 1
     assert "ValueError: boom" in capsys.readouterr().err
 
 

@@ -182,7 +182,7 @@ def a_slot(url: str, handler: str, *, retired: bool = False) -> Slot:
 def look_until(slot: Slot, condition: str) -> None:
     for _ in range(3_000):
         slot.start_if_due()
-        slot.look_after(None)
+        slot.supervise(None)
         if eval(condition, {"slot": slot}):
             return
         time.sleep(0.01)

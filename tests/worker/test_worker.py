@@ -353,7 +353,7 @@ def test_a_worker_ends_with_an_error_that_cannot_pass(client: Client, queue: Que
 def test_what_is_at_hand_of_a_queue_that_is_deleted_is_not_begun(
     client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("shardq.worker.gate.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shardq.worker.gate.RECHECK_SECONDS", 0.0)
     fill(queue, 5)
     handled: list[Message] = []
 
@@ -373,7 +373,7 @@ def test_what_is_at_hand_of_a_queue_that_is_deleted_is_not_begun(
 def test_a_queue_that_is_deleted_and_created_again_is_taken_up_again(
     client: Client, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.worker.gate.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shardq.worker.gate.RECHECK_SECONDS", 0.0)
     fill(queue, 3)
     bodies: list[bytes] = []
 
@@ -391,7 +391,7 @@ def test_a_queue_that_is_deleted_and_created_again_is_taken_up_again(
 def test_a_store_that_does_not_answer_stops_nothing_that_is_at_hand(
     url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.worker.gate.LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("shardq.worker.gate.RECHECK_SECONDS", 0.0)
     fill(queue, 3)
     store = FaultyStore(open_store(url, SystemClock()), FaultPlan())
     with Client(store, retry_seconds=0) as client:

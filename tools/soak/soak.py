@@ -57,11 +57,11 @@ def _watch(crew: Crew, site: Site, queue: shardq.Queue, plan: Plan, keep: Callab
     number = 1
     while (moment := number * plan.sample_seconds) <= plan.seconds:
         crew.listen(began + moment - time.monotonic())
-        keep(_look(crew, site, queue, time.monotonic() - began))
+        keep(_sample(crew, site, queue, time.monotonic() - began))
         number += 1
 
 
-def _look(crew: Crew, site: Site, queue: shardq.Queue, at: float) -> Sample:
+def _sample(crew: Crew, site: Site, queue: shardq.Queue, at: float) -> Sample:
     counts, usage = queue.counts(), site.usage
     return Sample(
         at=round(at, 3),

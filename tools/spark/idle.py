@@ -102,12 +102,12 @@ def _ticks(url: str, queue: str) -> dict[str, float]:
 
 @contextmanager
 def _always_looking() -> Iterator[None]:
-    before = planning.LOOK_AGAIN, planning.LAST_POLL
-    planning.LOOK_AGAIN = planning.LAST_POLL = 0.0
+    before = planning.LONGEST_REST, planning.LAST_POLL
+    planning.LONGEST_REST = planning.LAST_POLL = 0.0
     try:
         yield
     finally:
-        planning.LOOK_AGAIN, planning.LAST_POLL = before
+        planning.LONGEST_REST, planning.LAST_POLL = before
 
 
 def _compare(rate: DataFrame, own: DataFrame, shards: int, options: argparse.Namespace) -> None:

@@ -57,7 +57,7 @@ class Counting(WrappedStore):
 
 def main() -> None:
     options = _parsed()
-    planning.LOOK_AGAIN = planning.LAST_POLL = 0.0  # else an idle trigger asks nothing, as a rule
+    planning.LONGEST_REST = planning.LAST_POLL = 0.0  # else an idle trigger asks nothing, as a rule
     with tempfile.TemporaryDirectory(prefix="shardq-spark-") as folder:
         url = options.url or f"sqlite:///{folder}/planning.db"
         rows = [_measure(url, shards, options.ticks) for shards in options.shards]

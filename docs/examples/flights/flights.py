@@ -30,7 +30,7 @@ from shardq.worker import PoolReport, WorkerPool
 __all__ = ["main", "run"]
 
 FATAL = 0.8  # of the rows of a producer: the first worker that receives one of the others is killed
-LOOK_SECONDS = 1.0  # between two lines of progress
+PROGRESS_SECONDS = 1.0  # between two lines of progress
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class _Watch:
 
     def __init__(self, queue: shardq.Queue, sends: Sequence[Future[Sent]], folder: Path) -> None:
         self._queue, self._sends, self._folder = queue, sends, folder
-        self._looked_at = time.monotonic()
+        self._shown_at = time.monotonic()
         self._told = self.is_done = False
 
     def look(self, report: PoolReport) -> None:
@@ -126,9 +126,9 @@ class _Watch:
         if not self._told and (self._folder / KILLED).exists():
             self._told = True
             _say("a worker was killed: the messages that it held come back when their lease expires")
-        if self.is_done or time.monotonic() < self._looked_at + LOOK_SECONDS:
+        if self.is_done or time.monotonic() < self._shown_at + PROGRESS_SECONDS:
             return
-        self._looked_at = time.monotonic()
+        self._shown_at = time.monotonic()
         _say(f"{report.seconds:5.1f} s: {report.total.worked:,} flights worked")
         if all(send.done() for send in self._sends):
             for send in self._sends:

@@ -77,7 +77,7 @@ def evict(session: Session, consumer: str, queue: str | None, force: bool, as_js
     work. It keeps its messages, unless --force. If it comes back after all, its acks fail. Exit code 3 means that no
     queue knows the consumer.
     """
-    queues = list(read_each(_queues(session.client, queue), session.client.queue, session.left_out))
+    queues = list(read_each(_queues(session.client, queue), session.client.queue, session.skipped_errors))
     given = evict_from(queues, consumer, force=force)
     if as_json:
         print_json({"released": given})
@@ -89,7 +89,9 @@ def lines(session: Session, queues: Sequence[str]) -> list[ConsumerLine]:
     """List the consumers of all these queues, each once."""
     found: dict[tuple[str, str | None], list[tuple[str, ConsumerState]]] = {}
     queue_of = session.client.queue
-    for queue, states in read_each(queues, lambda name: (name, queue_of(name).consumers()), session.left_out):
+    for queue, states in read_each(
+        queues, lambda name: (name, queue_of(name).consumers()), session.skipped_errors
+    ):
         for state in states:
             found.setdefault((state.id, state.name), []).append((queue, state))
     return [

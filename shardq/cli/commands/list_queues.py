@@ -150,4 +150,4 @@ def lines(session: Session, prefix: str, *, counts: bool) -> list[QueueLine]:
     if not counts:
         return [QueueLine(name) for name in names]
     queue = session.client.queue
-    return list(read_each(names, lambda name: QueueLine(name, queue(name).counts()), session.left_out))
+    return list(read_each(names, lambda name: QueueLine(name, queue(name).counts()), session.skipped_errors))

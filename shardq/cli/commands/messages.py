@@ -65,7 +65,7 @@ def peek(session: Session, /, queue: str, limit: int, codec: str, as_json: bool,
     """
     check_number("limit", limit, 1, MANY, whole=True)
     if not session.store.capabilities.backup_tools:  # it is a file, which may be damaged
-        session.store = ReadableStore(session.store, session.left_out)
+        session.store = ReadableStore(session.store, session.skipped_errors)
     target, where = session.queue(queue), selected_filter(**selection)
     for message in target.peek(limit) if where is None else islice(target.select(where), limit):
         if as_json:

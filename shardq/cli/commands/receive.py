@@ -122,7 +122,7 @@ def receive(
         [queue], visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER
     ) as consumer:
         shown = receive_messages(consumer, limit, wait, settle, show)
-    for each in read_each(names if not shown else (), session.client.queue, session.left_out):
+    for each in read_each(names if not shown else (), session.client.queue, session.skipped_errors):
         if each.settings.delivery_paused:
             note(
                 f"queue {each.name} delivers no messages: it is paused; `shardq resume {each.name}` ends that"

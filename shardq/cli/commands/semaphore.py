@@ -50,7 +50,7 @@ def semaphore(
 def _list(session: Session, *, as_json: bool) -> None:
     """List the semaphores. The permits of a queue's limits are stored beside them, in queues without max_in_flight."""
     client = session.client
-    stored = read_each(client.queues(PERMITS_FOLDER), client.queue, session.left_out)
+    stored = read_each(client.queues(PERMITS_FOLDER), client.queue, session.skipped_errors)
     names = [each.name.removeprefix(PERMITS_FOLDER) for each in stored if each.settings.max_in_flight]
     states = list(read_each(names, lambda name: client.semaphore(name).state()))
     if not states:

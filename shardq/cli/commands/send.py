@@ -184,7 +184,7 @@ def _send_large(
         print_json({"queue": queue, "sent": 1, "bytes": file.count} | ({} if quiet else {"ids": [identity]}))
     elif not quiet:
         print_line(identity)
-    _tell_known(session, 1)
+    _report_known(session, 1)
 
 
 class _Counted(io.FileIO):
@@ -265,7 +265,7 @@ def _finish(
         rate = sent / seconds
         per_second = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
         note(f"{many(sent, 'message')} sent in {in_words(seconds)}, {per_second}/s")
-    _tell_known(session, sent)
+    _report_known(session, sent)
 
 
 def _what_is_left(report: SendReport, error: ShardqError) -> dict[str, Any]:
@@ -273,7 +273,7 @@ def _what_is_left(report: SendReport, error: ShardqError) -> dict[str, Any]:
     return {"error": str(error), "unsent": report.unsent, "unsent_after": report.last}
 
 
-def _tell_known(session: Session, sent: int) -> None:
+def _report_known(session: Session, sent: int) -> None:
     if known := session.client.counters.deduplicated:
         note(f"{known:,} of {sent:,} not stored: another message has the key, and its id is the one given")
 

@@ -125,7 +125,9 @@ def _stats_of_each(session: Session, pattern: str, interval: float | None, *, as
     client = session.client
     while True:
         names = matching(session, pattern)
-        taken = read_each(names, lambda name: Snapshot.take(client, client.queue(name)), session.left_out)
+        taken = read_each(
+            names, lambda name: Snapshot.take(client, client.queue(name)), session.skipped_errors
+        )
         totals = list(map(total_of, taken))
         if as_json:
             print_json({"queues": totals})

@@ -17,9 +17,9 @@ from shardq.client.queue import Queue
 from shardq.client.queue_internals import stored_in
 from shardq.core.message import StoredMessage
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.tasks.binding import Binding
 from shardq.tasks.entries import NAME, ancestors_of, check_task_id, in_run, is_step, kept_seconds, run_of
 from shardq.tasks.result import Result
+from shardq.tasks.task_client import TaskClient
 from shardq.tasks.views import (
     MOST_LISTED,
     TaskView,
@@ -112,11 +112,11 @@ def _tasks_in(
 ) -> Iterator[TaskView]:
     opened: Iterable[Queue] = map(session.queue, queues)
     if not queues:
-        opened = read_each(session.client.queues(), session.client.queue, session.left_out)
+        opened = read_each(session.client.queues(), session.client.queue, session.skipped_errors)
     for queue in opened:
         messages = _stored(queue, named=bool(queues)) if state in _OPEN else iter(())
         while some := list(islice(messages, _PAGE)):
-            running = _binding(session).running(some)
+            running = _task_client(session).running(some)
             views = (view_of_message(each, queue.name, running) for each in some if NAME in each.headers)
             yield from (view for view in views if state in (None, view.state) and name in (None, view.task))
 
@@ -135,7 +135,7 @@ def _flows_in(
     if state == "waiting":
         return []
     wanted = cast("WorkflowState | None", state)
-    return newest_workflows(_binding(session), state=wanted, name=name, queues=queues, limit=limit)
+    return newest_workflows(_task_client(session), state=wanted, name=name, queues=queues, limit=limit)
 
 
 def _flow_line(flow: WorkflowView) -> tuple[str, ...]:
@@ -161,12 +161,12 @@ def show(ctx: click.Context, /, identity: str, graph: str | None, as_json: bool)
     A large group has buckets of some hundreds of steps: give the id of one to see them. Times are in UTC, by the
     store's clock. Exit code 3 means that nothing is known of it.
     """
-    binding = _binding(ctx.ensure_object(Session))
-    flow = WorkflowResult(binding, identity.partition("#")[0], {})
-    shown = _in_last_run(binding, identity)
-    steps = views_of_steps(binding, shown)
+    task_client = _task_client(ctx.ensure_object(Session))
+    flow = WorkflowResult(task_client, identity.partition("#")[0], {})
+    shown = _in_last_run(task_client, identity)
+    steps = views_of_steps(task_client, shown)
     if not steps:
-        view = view_of_task(binding, shown)
+        view = view_of_task(task_client, shown)
         if graph is not None and view is not None:
             raise InvalidSetting(f"{identity} is a single task: --graph draws the steps of a workflow")
         _show_task(ctx, view, identity, as_json=as_json)
@@ -220,26 +220,26 @@ def cancel(ctx: click.Context, /, identity: str, as_json: bool) -> None:
 
     Waiting tasks do not run; running ones find out. It can be repeated.
     """
-    binding = _binding(ctx.ensure_object(Session))
-    if "#" not in identity and binding.planned(identity) is not None:
-        cancelled = WorkflowResult(binding, identity, {}).cancel()
-    elif (view := view_of_task(binding, identity)) is None:
+    task_client = _task_client(ctx.ensure_object(Session))
+    if "#" not in identity and task_client.planned(identity) is not None:
+        cancelled = WorkflowResult(task_client, identity, {}).cancel()
+    elif (view := view_of_task(task_client, identity)) is None:
         _end_unknown(ctx, identity)
     else:
-        cancelled = _cancelled(binding, identity, view)
+        cancelled = _cancelled(task_client, identity, view)
     if as_json:
         print_json({"cancelled": cancelled})
     else:
         note(f"{identity} is cancelled" if cancelled else f"{identity} has ended: nothing is cancelled")
 
 
-def _cancelled(binding: Binding, identity: str, view: TaskView) -> bool:
+def _cancelled(task_client: TaskClient, identity: str, view: TaskView) -> bool:
     """Cancel a task; True if it is cancelled, now or before. A dead letter stays."""
     if view.sent_as is not None or view.state == "failed":
         return view.state == "cancelled"
-    message = binding.find(identity)
+    message = task_client.find(identity)
     keep = 0.0 if message is None else kept_seconds(message)
-    return Result[object](binding, identity, None, keep).cancel() or view.state == "cancelled"
+    return Result[object](task_client, identity, None, keep).cancel() or view.state == "cancelled"
 
 
 @task.command("retry", example="shardq task retry mail:3:1:0197c8a2b4d07abc8123456789abcdef:0")
@@ -252,10 +252,10 @@ def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
     Steps that are done stay so. It can be repeated: while the workflow runs, nothing happens. A single task that has
     failed is a dead letter: see `shardq redrive`.
     """
-    binding = _binding(ctx.ensure_object(Session))
-    flow = WorkflowResult(binding, identity, {})
-    if binding.planned(flow.id) is None:
-        if (view := view_of_task(binding, flow.id)) is None:
+    task_client = _task_client(ctx.ensure_object(Session))
+    flow = WorkflowResult(task_client, identity, {})
+    if task_client.planned(flow.id) is None:
+        if (view := view_of_task(task_client, flow.id)) is None:
             _end_unknown(ctx, identity)
         if is_step(view.id):
             raise InvalidSetting(
@@ -273,11 +273,11 @@ def retry(ctx: click.Context, /, identity: str, as_json: bool) -> None:
         note(f"{flow.id} runs again" if retried else f"{flow.id} is {flow.state}: nothing has to run again")
 
 
-def _binding(session: Session) -> Binding:
-    return Binding(session.client, lambda _queue, _tasks: {})
+def _task_client(session: Session) -> TaskClient:
+    return TaskClient(session.client, lambda _queue, _tasks: {})
 
 
-def _in_last_run(binding: Binding, identity: str) -> str:
+def _in_last_run(task_client: TaskClient, identity: str) -> str:
     if run_of(identity):
         return identity
-    return in_run(identity, binding.results.last_run(identity.partition("#")[0]))
+    return in_run(identity, task_client.results.last_run(identity.partition("#")[0]))

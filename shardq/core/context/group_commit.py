@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shardq.base.outgoing_message import OutgoingMessage
-from shardq.base.waits import Turn
+from shardq.base.waits import ThreadWait
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.storage.per_process import forks
 
@@ -31,7 +31,7 @@ class Pending(Generic[T, R]):
         self.item = item
         self.result: R | None = None
         self.error: BaseException | None = None
-        self.turn = Turn()  # ends when it was done, or when the caller is to lead
+        self.turn = ThreadWait()  # ends when it was done, or when the caller is to lead
         self.group: Sequence[Pending[T, R]] = ()  # those that this one leads, itself included
         self.begun = False  # the request for them
 

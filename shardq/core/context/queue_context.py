@@ -143,8 +143,8 @@ class LiveSettings:
         self._record, self.jobs = record, jobs_of(record)
         self.layout, self.is_bounded = settings.layout, settings.is_bounded
         self.keeps_events = settings.events is not None
-        is_looked_at = settings.sends_paused or settings.expires is not None
-        self.lets_in = -1 if is_looked_at else settings.max_message_bytes
+        needs_check = settings.sends_paused or settings.expires is not None
+        self.unchecked_bytes = -1 if needs_check else settings.max_message_bytes
         """Bytes of the largest message that is let in without a call of `admit`; -1: every send needs that call."""
         self.known = settings
         """The settings as they were read last, however long ago that is, as are those that follow from them."""

@@ -20,7 +20,7 @@ from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Claim, Claimed
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["RETRY_SECONDS", "Answer", "Failures", "Retry", "claim_patiently", "patiently"]
 
@@ -184,7 +184,7 @@ class Retry:
         OutcomeUnknown where the change may be made and that look fails.
         """
         unknown = False
-        with telling_done(lambda: "the change may be made: repeat the call" if unknown else ""):
+        with reporting_done(lambda: "the change may be made: repeat the call" if unknown else ""):
             try:
                 answer = self.ask(change, *args, **kwargs)
             except OutcomeUnknown:

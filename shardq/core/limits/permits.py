@@ -40,7 +40,7 @@ from shardq.core.settling.settle import SettleRun
 from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = [
     "MOST_PERMITS",
@@ -122,7 +122,7 @@ def create_permits_queue(store: Store, retry: Retry, limit: str, settings: Queue
     name = permits_queue(limit)
     plain = settings.change({"shards": 1, "time_shards": 1, "max_deliveries": None})
     created = retry(store.create_queue, QueueRecord.new(name, plain.encode()))
-    with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
+    with reporting_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
         retry(store.create_shards, plain.layout.all_shards(name))
     return created
 

@@ -20,7 +20,7 @@ from shardq.core.settling.dead_letters import origin
 from shardq.errors import InvalidReceipt, QueueNotFound
 from shardq.storage.bundles import BUNDLE_ID_BYTES, decode_bundle
 
-__all__ = ["SETTLES", "Event", "EventKind", "tell_purged", "trace", "write_entries"]
+__all__ = ["SETTLES", "Event", "EventKind", "record_purged", "trace", "write_entries"]
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
@@ -47,7 +47,7 @@ def read_entries(context: QueueContext, queue: str, identity: MessageId) -> Iter
         yield from map(_decode, read(context, log, identity))
 
 
-def tell_purged(context: QueueContext) -> None:
+def record_purged(context: QueueContext) -> None:
     """Record that all messages of a queue were removed, as one event of the queue."""
     if context.keeps_events:
         context.events.tell(context, [Entry("purged", str(_place_of(context.name)))])

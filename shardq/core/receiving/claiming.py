@@ -26,7 +26,7 @@ from shardq.core.sharding.surveying import Probing
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.records import Registration
 from shardq.storage.requests import Claim, Claimed, Finish
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["QueueClaims"]
 
@@ -301,7 +301,7 @@ class QueueClaims(RegistrationTimer):
             self._unanswered[request.shard] = request, self._context.store.now() + request.lease
             if request.finish is None:
                 raise
-            with telling_done(lambda: "the claim may be made"), retry.within(since=began):
+            with reporting_done(lambda: "the claim may be made"), retry.within(since=began):
                 claimed = retry(claim, request)
         if self._unanswered:
             self._unanswered.pop(request.shard, None)

@@ -12,7 +12,7 @@ from shardq.core.receiving.receiving import Receiving
 from shardq.storage.listening import Waiter
 from shardq.storage.store import Store
 
-__all__ = ["Dozing", "Idling", "NothingYet"]
+__all__ = ["Idling", "NothingYet", "ThreadlessIdling"]
 
 # If the store signals appends, polls only find what a signal missed. Many consumers share them.
 SLOW_POLL_SECONDS = 5.0
@@ -118,7 +118,7 @@ class NothingYet(Exception):
         self.seconds = seconds
 
 
-class Dozing(Idling):
+class ThreadlessIdling(Idling):
     """Does not sleep: its caller waits, and receives again after ``wake`` was called, or after the given seconds."""
 
     def sleep(self, at_most: float) -> tuple[str, ...]:

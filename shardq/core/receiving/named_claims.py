@@ -46,14 +46,14 @@ from shardq.core.settling.settle import release_selected, settle
 from shardq.errors import LeaseLost
 from shardq.storage.requests import Claim, Span
 
-__all__ = ["NamedClaims", "Taking"]
+__all__ = ["NamedClaimResult", "NamedClaims"]
 
 _log = Log(__name__)
 
 _PREFIX = "shardq-claim:"
 
 
-class Taking(msgspec.Struct, frozen=True):
+class NamedClaimResult(msgspec.Struct, frozen=True):
     """The messages that are still held under a claim, and how many its first attempt got."""
 
     held: list[HeldSlice]
@@ -70,7 +70,9 @@ class NamedClaims:
         self._runs = Runs(self._decisions, memory)
         self._settling = NamedSettling(context, self._decisions, self._runs)
 
-    def take(self, claim: ClaimName, limit: int, *, owner: str, strict: bool, run: str = "") -> Taking:
+    def take(
+        self, claim: ClaimName, limit: int, *, owner: str, strict: bool, run: str = ""
+    ) -> NamedClaimResult:
         """Claim up to ``limit`` messages, or find those that the claim got before, less those that were lost.
 
         A ``run`` names what all attempts of one run have in common; without a name nothing is counted but the first
@@ -100,9 +102,9 @@ class NamedClaims:
         if got > len(given_up) + count_of(held):
             known = given_up | places_of(map(Taken.of, held))
             missing = [place for place in in_order(entry.taken) if place not in known]
-            self._tell_missing(claim, missing, strict=strict)
+            self._report_missing(claim, missing, strict=strict)
         self.context.counters.add(received=count_of(held))
-        return Taking(held, got)
+        return NamedClaimResult(held, got)
 
     def is_any_made(self, claims: Sequence[ClaimName]) -> bool:
         """Return True if an attempt at any of the claims has been made, whether it got messages or not."""
@@ -184,7 +186,7 @@ class NamedClaims:
             piece.deliveries += 1
         return left, given_up
 
-    def _tell_missing(self, claim: ClaimName, places: Sequence[BundlePosition], *, strict: bool) -> None:
+    def _report_missing(self, claim: ClaimName, places: Sequence[BundlePosition], *, strict: bool) -> None:
         """Report messages that are held no longer, except those that block their groups."""
         found = find_parts(self.context, claim.shard, neighbours(places, claim.token))
         missing = len(places) - sum(span.count for span, piece in found if piece.blocks)

@@ -278,13 +278,13 @@ class Prefetcher:
             self._wanted = True
         self._changes.notify_all()
 
-        def look() -> list[list[HeldSlice]]:
+        def take_if_ready() -> list[list[HeldSlice]]:
             """Find nothing to wait for longer, or what is taken."""
             waiting = self._waiting(closed)
             is_ready = waiting or self._error or self._stopped or self._leaves()
             return [self._take_first(waiting, limit, failing)] if is_ready else []
 
-        found = self._changes.wait_for(look, seconds)
+        found = self._changes.wait_for(take_if_ready, seconds)
         if not found:
             with self._lock:
                 found = [self._take_first((), limit, failing)]

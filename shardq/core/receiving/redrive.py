@@ -26,7 +26,7 @@ from shardq.core.settling.leases import LeaseKeeper
 from shardq.core.settling.moves import BackToSource, Unblock, unmarked
 from shardq.core.settling.settle import release_uncounted
 from shardq.errors import InvalidMessage, InvalidName, LeaseLost, QueueNotFound, ShardqError
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["redrive", "unblock"]
 
@@ -44,7 +44,7 @@ def unblock(context: QueueContext, limit: int, wanted: MessageFilter | None = No
     """
     engine = SettleEngine(context, BYTES, by_receipt=True)
     moved = 0
-    with telling_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
+    with reporting_done(lambda: f"{moved} messages are delivered again: repeat the call" if moved else ""):
         for group in _by_group(context):
             if wanted is not None and not _takes_all(context, group, wanted):
                 continue
@@ -106,7 +106,7 @@ def redrive(
     def done() -> str:
         return f"{moved} dead letters are moved: repeat the call for the others" if moved else ""
 
-    with telling_done(done), _counted(target, lambda: moved):
+    with reporting_done(done), _counted(target, lambda: moved):
         source = existing_dead_letters(target)
         if source is None:
             if not moved:

@@ -19,13 +19,13 @@ from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Failures, claim_patiently
 from shardq.core.held import HeldSlice, count_of
-from shardq.core.logs.event_log import tell_purged
+from shardq.core.logs.event_log import record_purged
 from shardq.core.receiving.delivery_filter import DeliveryFilter, is_expired
 from shardq.core.settling.operations import OVERFLOW
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.errors import ShardqError
 from shardq.storage.requests import Claim, EntryState, Peek, StoredSlice, Sweep
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["PAGE_MESSAGES", "drop_oldest", "due_slices", "expire", "purge", "sweep_steps"]
 
@@ -55,12 +55,12 @@ def purge(context: QueueContext) -> int:
             return ""
         return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
 
-    with telling_done(done):
+    with reporting_done(done):
         for shard in context.retry(context.store.shards, context.name):
             answer = context.retry.ask(context.store.purge, shard)
             purged += answer.value
             unanswered = unanswered or answer.after_unknown
-    tell_purged(context)
+    record_purged(context)
     return purged
 
 

@@ -36,7 +36,7 @@ _log = Log(__name__)
 T = TypeVar("T")
 
 LEAST_WEIGHT, MOST_WEIGHT = 0.001, 1_000_000.0
-LEFT_OUT_SECONDS = 1.0  # until a queue that failed is tried again
+SKIP_SECONDS = 1.0  # until a queue that failed is tried again
 SWEEP_SECONDS = 0.05  # after which messages come first again
 FEW_QUEUES = 5  # that are swept once a minute each; more of them one by one,
 SWEEP_PAUSE = 12.0  # seconds apart, or in as many turns as
@@ -215,7 +215,7 @@ class FailedQueues:
     def rests(self, name: str) -> bool:
         """Return True for a moment after a queue has failed."""
         failure = self._failures.get(name)
-        return failure is not None and self.timer() - failure.since < LEFT_OUT_SECONDS
+        return failure is not None and self.timer() - failure.since < SKIP_SECONDS
 
     def take_back(self, read: Collection[str], began: float) -> None:
         """Leave out no longer those of the queues that did not fail since then."""

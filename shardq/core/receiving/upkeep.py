@@ -94,7 +94,7 @@ class Upkeep:
             with self._context.retry.within(0):
                 self.is_broken_off = not self._remove_leftovers(seconds)
                 if not self.is_broken_off:
-                    self._look_after_rest(large=large)
+                    self._remove_rest(large=large)
         except QueueNotFound:
             raise
         except ShardqError as error:
@@ -109,7 +109,7 @@ class Upkeep:
             seconds is not None and self.timer() - began > seconds for _ in sweep_steps(self._context)
         )
 
-    def _look_after_rest(self, *, large: bool) -> None:
+    def _remove_rest(self, *, large: bool) -> None:
         is_long, self._is_long = self._is_long, False
         if is_long:
             sweep_keys(self._context)

@@ -26,7 +26,7 @@ from shardq.base.shard import Shard
 from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.large.layout import bodies_queue, owner_entry, owner_in, shard_of
-from shardq.core.sending.bounds import let_in
+from shardq.core.sending.bounds import within_bounds
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, size_of
 from shardq.errors import (
@@ -140,7 +140,7 @@ def prepare(context: QueueContext, item: Any, body: Any, options: Send, codec: C
     live = context.live
     if live.timer() > live.read_again_at:
         live.refresh()
-    if size > live.lets_in:
+    if size > live.unchecked_bytes:
         admit(context, SEND, size)
     return msgspec.structs.replace(options, items=(item,), bodies=(encoded,), large=large)
 
@@ -162,7 +162,7 @@ def admitted(context: QueueContext, policy: AppendPolicy, bundles: Sequence[Plan
     live = context.live
     if live.timer() > live.read_again_at:
         live.refresh()
-    if live.lets_in < 0:
+    if live.unchecked_bytes < 0:
         admit(context, policy)
     is_fresh = policy.fresh_ids
     for planned in bundles:
@@ -181,7 +181,7 @@ def room_for(
     """
     new = [planned for planned in bundles if not planned.again]
     if new and policy.obeys_bounds and context.live.is_bounded:
-        return let_in(context, new)
+        return within_bounds(context, new)
     return nullcontext()
 
 

@@ -12,14 +12,14 @@ from shardq.core.settings import QueueSettings
 from shardq.errors import QueueFull, ShardqError
 from shardq.storage.requests import Bundle, EntryState, Peek
 
-__all__ = ["let_in"]
+__all__ = ["within_bounds"]
 
 PAGE_MESSAGES = 1_000
 _SOON = 1_000_000  # microseconds
 
 
 @contextmanager
-def let_in(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
+def within_bounds(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[None]:
     """Store new bundles within the block, in a queue with bounds. Raises QueueFull before it, or drops the oldest.
 
     Pending messages are counted at most every second (see :class:`~shardq.core.context.queue_usage.QueueUsage`).
@@ -66,7 +66,7 @@ def _drop(context: QueueContext, excess: int) -> None:
         return
     with suppress(ShardqError):
         outside = context.outside(context.name)
-        with outside.retry.within(0), let_in(outside, ()):
+        with outside.retry.within(0), within_bounds(outside, ()):
             pass
 
 

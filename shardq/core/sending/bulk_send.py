@@ -21,7 +21,7 @@ from shardq.core.hooks import stamped
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.sending.prepared import Send, prepare_options, size_of
-from shardq.core.sending.storing import Written, plan_sends, store_sends, tell_stored
+from shardq.core.sending.storing import Written, plan_sends, report_stored, store_sends
 from shardq.errors import InvalidMessage, OutcomeUnknown, PartialSend
 from shardq.storage.abilities import TransactionEnded
 
@@ -183,12 +183,12 @@ class BulkSend:
                     self._positions.append(self._answered + place)
             self._answered += len(written.ids)
             if self._context.hooks is not None:
-                self._tell_stored(written)
+                self._report_stored(written)
 
-    def _tell_stored(self, written: Written) -> None:
+    def _report_stored(self, written: Written) -> None:
         """Call the hook; its error ends the call, what is stored stays so."""
         try:
-            tell_stored(self._context, written)
+            report_stored(self._context, written)
         except Exception as error:
             self._error = self._error or error
 

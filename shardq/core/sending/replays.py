@@ -15,7 +15,7 @@ from shardq.core.sending.appending import REPLAY, admit, append
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.storage.bundles import BundleData, decode_bundle, derive_bundle_id, encode_bundle
 from shardq.storage.requests import StoredSlice
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["carried", "messages_of", "replay"]
 
@@ -29,7 +29,7 @@ def replay(source: QueueContext, target: QueueContext, since: int, until: int) -
     admit(target, REPLAY)
     run, lanes = secrets.token_hex(8), target.settings.group_concurrency
     sent = 0
-    with telling_done(lambda: f"{sent} copies are sent: a second call sends these, too" if sent else ""):
+    with reporting_done(lambda: f"{sent} copies are sent: a second call sends these, too" if sent else ""):
         for origin, piece in history_slices(source, since, until):
             data = carried(source, target, origin, piece, messages_of(origin, piece))
             append(target, REPLAY, [_replayed(target, piece, data, run, lanes)])

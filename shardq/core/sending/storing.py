@@ -29,7 +29,7 @@ from shardq.core.sending.unique_sends import UniqueSend
 from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
 from shardq.storage.bundles import made_at
 
-__all__ = ["Written", "joined_sends", "plan_sends", "send_alone", "send_once", "store_sends", "tell_stored"]
+__all__ = ["Written", "joined_sends", "plan_sends", "report_stored", "send_alone", "send_once", "store_sends"]
 
 _ITEM, _UNIQUE_KEY = attrgetter("item"), attrgetter("unique_key")
 
@@ -191,7 +191,7 @@ def _store_unique(context: QueueContext, bundles: Sequence[PlannedBundle], polic
     return Written(bundles, ids, unique.error, tuple(pending), doubtful, duplicates + unique.duplicates)
 
 
-def tell_stored(context: QueueContext, written: Written) -> None:
+def report_stored(context: QueueContext, written: Written) -> None:
     """Call ``after_send`` for those of the messages that are stored."""
     assert context.hooks is not None
     pairs = zip(_described(written.bundles), written.ids, strict=True)
@@ -238,7 +238,7 @@ def send_alone(context: QueueContext, send: Send) -> str:
     """Store one message; returns its id, or raises the error that kept it from being stored."""
     written = store_sends(context, plan_sends(context, (send,)))
     if context.hooks is not None:
-        tell_stored(context, written)
+        report_stored(context, written)
     error = written.error
     if error is not None:
         if isinstance(error, OutcomeUnknown):
@@ -300,12 +300,12 @@ def _send_several(context: QueueContext, sends: Sequence[Pending[Send, str]]) ->
     try:
         written = store_sends(context, bundles)
         if context.hooks is not None:
-            tell_stored(context, written)
+            report_stored(context, written)
         is_refused = several and _is_refused(written)
         if not is_refused:
-            _tell(sends, written)
+            _answer_callers(sends, written)
     except BaseException as error:
-        _tell(sends, Written.failed(bundles, error, {planned.id for planned in bundles}))
+        _answer_callers(sends, Written.failed(bundles, error, {planned.id for planned in bundles}))
         raise
     if is_refused:
         _send_each(context, sends)
@@ -331,7 +331,7 @@ def _is_refused(written: Written) -> bool:
     return is_told and not any(written.ids)
 
 
-def _tell(sends: Sequence[Pending[Send, str]], written: Written) -> None:
+def _answer_callers(sends: Sequence[Pending[Send, str]], written: Written) -> None:
     """Give each caller that has no answer yet its id, or the error that kept its message from being stored."""
     if written.error is not None:
         for place, message in written.unsent():

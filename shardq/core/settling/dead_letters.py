@@ -17,7 +17,7 @@ from shardq.core.settings import QueueSettings
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, UnsupportedByStore
 from shardq.storage.requests import QueueRecord
 from shardq.storage.store import Store
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = [
     "EXHAUSTED",
@@ -119,7 +119,7 @@ def create_dead_letter_queue(store: Store, retry: Retry, queue: str, settings: Q
     record = QueueRecord.new(name, plain.encode())
     created = retry(store.create_queue, record)
     try:
-        with telling_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
+        with reporting_done(lambda: f"queue {name!r} is created: repeat the call" if created else ""):
             retry(store.create_shards, plain.layout.all_shards(name))
     except REFUSED:
         if created:

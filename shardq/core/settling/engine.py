@@ -45,7 +45,7 @@ from shardq.core.settling.operations import (
 from shardq.core.settling.settle import Call, SettleRun, by_shard, settle, spans_of
 from shardq.errors import LeaseLost, ShardqError
 from shardq.storage.requests import Fenced
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["MAX_LEASE_SECONDS", "SettleEngine"]
 
@@ -242,7 +242,7 @@ class SettleEngine:
         settling = self._settle(blocking, BLOCK, call, details=EventDetails(reason))
         if moving:
             blocks = bool(settling.done) or settling.failures.unknown
-            with telling_done(lambda: "others may block their groups: repeat the call" if blocks else ""):
+            with reporting_done(lambda: "others may block their groups: repeat the call" if blocks else ""):
                 settling.add(self._move(moving, DeadLetters(self._context, reason, operation)))
             self._failing = frozenset(settling.failures)
         return settling
@@ -312,7 +312,7 @@ class SettleEngine:
         if settling.failures:
             what = f"{self._not_done(settling.failed, operation)}, all others were:"
             raise settling.failures.error(what, done=bool(settling.done))
-        if not settling.lost or not operation.tells_lost:
+        if not settling.lost or not operation.reports_lost:
             return
         messages = [message for selection in settling.lost for message in self.messages(selection)]
         self._context.counters.add(lease_lost=len(messages))

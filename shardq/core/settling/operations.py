@@ -38,7 +38,7 @@ class SettleOperation(msgspec.Struct, frozen=True):
     gone_is_done: bool = False  # a message that is gone before its lease ended counts as done
     unanswered_explains_gone: bool = False
     unanswered_explains_lost: bool = False
-    tells_lost: bool = True  # LeaseLost is raised for what is lost
+    reports_lost: bool = True  # LeaseLost is raised for what is lost
     hook: str = ""  # the name of the operation for hooks; "": none run around it
     event: str = ""  # the kind of what is recorded of the messages; "": nothing
     event_if_delayed: str = ""  # the same with a delay; "": no other
@@ -81,7 +81,7 @@ ACK = SettleOperation(
 )  # fmt: skip
 DROP = SettleOperation(
     "dropped", "expired", _FINISHED,
-    gone_is_done=True, unanswered_explains_gone=True, tells_lost=False, event="expired",
+    gone_is_done=True, unanswered_explains_gone=True, reports_lost=False, event="expired",
 )  # fmt: skip
 OVERFLOW = msgspec.structs.replace(DROP, counter="dropped", event="dropped")
 SUPERSEDE = msgspec.structs.replace(DROP, counter="deduplicated", event="dropped")
@@ -93,9 +93,9 @@ GIVE_BACK = msgspec.structs.replace(RELEASE, uncounted=True, event="given_back",
 EXTEND = SettleOperation(
     "extended", "extended", _OPEN, holds=True, shortens=True, hook="extend", event="extended"
 )
-KEEP = SettleOperation("extended", "extended", _OPEN, holds=True, gone_is_done=True, tells_lost=False)
+KEEP = SettleOperation("extended", "extended", _OPEN, holds=True, gone_is_done=True, reports_lost=False)
 HOLD = msgspec.structs.replace(KEEP, gone_is_done=False)  # of permits: one that was removed is lost
-START = SettleOperation("handed out", "extended", _OPEN, holds=True, starts=True, tells_lost=False)
+START = SettleOperation("handed out", "extended", _OPEN, holds=True, starts=True, reports_lost=False)
 FORWARD = SettleOperation(
     "forwarded", "forwarded", _FINISHED,
     keeps=True, unanswered_explains_gone=True, policy=appending.FORWARD, hook="forward", event="forwarded",

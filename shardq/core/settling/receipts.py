@@ -43,7 +43,7 @@ def ack_receipts(
         for each in found
         if each.may_be_held and each.receipt in values
     ]
-    with _telling_unread(failures, context, "acked"):
+    with _reporting_unread(failures, context, "acked"):
         SettleEngine(context, codec, by_receipt=True).ack(selections, kept)
 
 
@@ -64,7 +64,7 @@ def dead_letter_receipts(context: QueueContext, receipts: Iterable[str], reason:
     """
     found, failures = _read(context, _parsed(context, receipts))
     known = [each.selection for each in found if each.selection.held.known]
-    with _telling_unread(failures, context, "dead-lettered"):
+    with _reporting_unread(failures, context, "dead-lettered"):
         _engine(context).dead_letter(known, reason)
 
 
@@ -73,7 +73,7 @@ def _engine(context: QueueContext) -> SettleEngine:
 
 
 @contextmanager
-def _telling_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
+def _reporting_unread(failures: Failures, context: QueueContext, done: str) -> Iterator[None]:
     """Raise after the block the error of a failed read, also in place of its LeaseLost."""
     try:
         yield

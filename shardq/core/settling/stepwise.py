@@ -35,7 +35,7 @@ from shardq.core.settling.settle import settle, spans_of
 from shardq.errors import OutcomeUnknown, RepeatTooLate, StoreUnavailable
 from shardq.storage.bundles import BundleData, BundleKeys, bundle_ids_until, made_at
 from shardq.storage.requests import Bundle, DedupeEntry, Fenced
-from shardq.storage.writing import telling_done
+from shardq.storage.writing import reporting_done
 
 __all__ = ["Moved", "entries_of", "in_steps", "move_step_by_step"]
 
@@ -122,7 +122,7 @@ def move_step_by_step(
         f"messages may be in queue {target.name!r} as well as in {source.name!r}: repeat the call, which completes "
         "the move"
     )
-    with telling_done(lambda: told if stored else ""):
+    with reporting_done(lambda: told if stored else ""):
         _before_the_ack(_store, target, operation.policy, moved, details, stored)
         answer = settle(source, operation, shard, spans)
     if answer.value.lost and not answer.after_unknown:

@@ -45,7 +45,7 @@ REST = 2_000_000  # until a shard gets a full probe again without a reason
 DEEP_TOGETHER = 5_000_000  # deep probes that are due before an idle reader's next survey go with this one
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
-DIRECTORY_TOLD = 7_000_000  # where queues are polled: registering tells it every five seconds
+POLLED_DIRECTORY_INTERVAL = 7_000_000  # where queues are polled: registering tells it every five seconds
 FORGET_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
 POLLED_REST = 1_000_000  # where queues are polled, for each consumer: of ten, one probes every second
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
@@ -235,7 +235,7 @@ class ShardReader:
     @property
     def _until_listed(self) -> int:
         """Return the microseconds until the directory is read again."""
-        return max(self._eased(DIRECTORY_INTERVAL), DIRECTORY_TOLD if self._polled else 0)
+        return max(self._eased(DIRECTORY_INTERVAL), POLLED_DIRECTORY_INTERVAL if self._polled else 0)
 
     def deep_probes(self, now: int) -> Sequence[Sequence[Shard]]:
         """Return the shards to probe without hints: those that may share a request, then the others one by one."""

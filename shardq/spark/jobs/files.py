@@ -69,10 +69,10 @@ def load(
     with shardq.connect(target.url) as client:
         queue = client.queue(target.queue)
 
-        def look() -> str:
+        def describe() -> str:
             return f"{queue.counts().ready:,} messages are ready in {queue.name}"
 
-        with watch(say, look):
+        with watch(say, describe):
             target.writer(messages, **(send_options or {})).save()
     return Loaded(sent.get["rows"], target.queue)
 

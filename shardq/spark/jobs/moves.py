@@ -64,12 +64,12 @@ def migrate(
                 f"queue {target.queue!r} holds messages already: migrate to an empty one, or continue with resume"
             )
 
-        def look() -> str:
+        def describe() -> str:
             return f"{made.counts().ready:,} messages are ready in {target.queue}"
 
         context = context_of(QueueOptions(url=target.url, queue=target.queue))
         run = resume_copy(context) if resume else begin_copy(context)
-        with watch(say, look):
+        with watch(say, describe):
             copied = _over_shards(spark, source, _copier(target, run))
         say("comparing both queues")
         stored = _over_shards(spark, target, _hasher)

@@ -87,7 +87,7 @@ class DeepProbe(ShardProbes):
                 leases.setdefault(name, set()).add((row_id, number))
         self._collect_delayed()
         for name, found in self._found.items():
-            self._look_behind_due_index(name, found, leases.get(name, set()))
+            self._probe_behind_due_index(name, found, leases.get(name, set()))
             self._put_right(name, found)
             if not found.ready:
                 self._nothing_ready(name, found)
@@ -109,7 +109,7 @@ class DeepProbe(ShardProbes):
                 return
             answer = self._ask_ready(list(fuller), rest)
 
-    def _look_behind_due_index(self, name: str, found: Found, leases: set[tuple[bytes, int]]) -> None:
+    def _probe_behind_due_index(self, name: str, found: Found, leases: set[tuple[bytes, int]]) -> None:
         """Leave out due rows of what is not there any more, and read the lease rows that have none."""
         found.due_rows = [due_row for due_row in found.due_rows if due_row[1:] in leases]
         missing = leases - {due_row[1:] for due_row in found.due_rows}

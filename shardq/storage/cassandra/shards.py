@@ -25,10 +25,10 @@ from shardq.storage.requests import (
     StoredSlice,
 )
 
-__all__ = ["Shards"]
+__all__ = ["UngroupedShards"]
 
 
-class Shards:
+class UngroupedShards:
     """Shards without groups. Sends are plain writes; everything else is one conditional batch."""
 
     def __init__(self, session: Session, cursors: ReadCursors, entered: Entered, clock: ServerClock) -> None:
@@ -40,7 +40,7 @@ class Shards:
         bundles.append(self._session, self._entered, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages with one look and one conditional batch."""
+        """Take messages with one read and one conditional batch."""
         return claims.claim(self._session, self._cursors, self.held, request, self._clock)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:

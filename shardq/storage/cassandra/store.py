@@ -25,7 +25,7 @@ from shardq.storage.cassandra.groups.shards import GroupedShards
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.session import Session, clock_leads
-from shardq.storage.cassandra.shards import Shards
+from shardq.storage.cassandra.shards import UngroupedShards
 from shardq.storage.clocks import ServerClock
 from shardq.storage.listening import Listener, of_process
 from shardq.storage.records import Registrations, SeenConsumer
@@ -81,7 +81,7 @@ class CassandraStore(KeyMethods):
         self.incarnations = Incarnations()
         self.entered, self.leaving = directory.Entered(), directory.Leaving()
         ways = (self.session, self._cursors, self.entered, self.clock)
-        self._plain, self._grouped = Shards(*ways), GroupedShards(*ways)
+        self._ungrouped, self._grouped = UngroupedShards(*ways), GroupedShards(*ways)
         self._checked = False  # the schema, since the last connect
 
     def now(self) -> int:
@@ -160,7 +160,7 @@ class CassandraStore(KeyMethods):
     ) -> tuple[Probe, ...]:
         """Return what each of the shards has to offer: four requests for fifty shards, one for a glance at two hundred.
 
-        A ``deep`` look lists what holds something and is not listed, with one request more for each queue.
+        A ``deep`` read lists what holds something and is not listed, with one request more for each queue.
         """
         names = {shard.queue for shard in shards}
         self.incarnations.refresh(self.session, names, glance=glance)
@@ -208,7 +208,7 @@ class CassandraStore(KeyMethods):
         of_process.get().announce((request.shard.queue,))
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages with one look and one conditional batch."""
+        """Take messages with one read and one conditional batch."""
         return self._of(request.shard).claim(self._placed(request))
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
@@ -294,5 +294,5 @@ class CassandraStore(KeyMethods):
         """Return the request for the shard under what its queue is called in the tables."""
         return msgspec.structs.replace(request, shard=self.place(request.shard))
 
-    def _of(self, shard: Shard) -> Shards | GroupedShards:
-        return self._grouped if shard.is_grouped else self._plain
+    def _of(self, shard: Shard) -> UngroupedShards | GroupedShards:
+        return self._grouped if shard.is_grouped else self._ungrouped

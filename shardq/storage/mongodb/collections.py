@@ -23,9 +23,9 @@ from shardq.base.shard import Shard
 from shardq.errors import InvalidSetting, OutcomeUnknown
 from shardq.storage.mongodb import queues, schema
 from shardq.storage.mongodb.changing import attempts
+from shardq.storage.mongodb.collection_limit import CollectionLimit, names
 from shardq.storage.mongodb.documents import END, Document
 from shardq.storage.mongodb.faults import confirmed
-from shardq.storage.mongodb.room import Room, names
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, ShardRows
 
@@ -50,29 +50,29 @@ _LONGEST_CLOSE = 1_000  # milliseconds, for which who reads and writes the colle
 _OTHER_INDEX = 86  # of the same name
 
 
-def reserve(session: Session, room: Room, queue: str, wanted: Sequence[Shard]) -> None:
+def reserve(session: Session, collection_limit: CollectionLimit, queue: str, wanted: Sequence[Shard]) -> None:
     """Reserve these shards for the queue of this name; none is made before it is written.
 
     Raises InvalidSetting for too many beside those that there are, or StoreUnavailable when the server cannot open them
     yet.
     """
     try:
-        room.check(len(wanted))
+        collection_limit.check(len(wanted))
     except InvalidSetting:
-        room.check(len(set(wanted).difference(shards(session, queue))))
+        collection_limit.check(len(set(wanted).difference(shards(session, queue))))
     queues.plan(session, queue, len(wanted))
 
 
-def make(session: Session, room: Room, shard: Shard) -> Document | None:
+def make(session: Session, collection_limit: CollectionLimit, shard: Shard) -> Document | None:
     """Make the collection of a shard, without its end; return the answer of `find` about it.
 
     Raises InvalidSetting for one too many, or StoreUnavailable when the server cannot open it yet. A write that follows
     and waits has to make sure of it.
     """
-    room.check(1)
+    collection_limit.check(1)
     with session.translated(writing=True):
         schema.make(session.unsynced, schema.shard_collection(grouped=shard.is_grouped), str(shard))
-    room.made()
+    collection_limit.made()
     return find(session, shard)
 
 

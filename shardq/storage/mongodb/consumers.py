@@ -37,14 +37,18 @@ def register(
     Where one is called otherwise by now, what was written of it is removed, and it is done again.
     """
     known = incarnations.last(names)
-    while (told := _counted(session, names, known, consumer, now, lifetime)).called != known:
-        _uncount(session, [name for queue, name in known.items() if told.called.get(queue) != name], consumer)
-        known = told.called
-    incarnations.learn(names, told.called)
-    return tuple(told.of(name) for name in names)
+    while (registrations := _counted(session, names, known, consumer, now, lifetime)).called != known:
+        _uncount(
+            session,
+            [name for queue, name in known.items() if registrations.called.get(queue) != name],
+            consumer,
+        )
+        known = registrations.called
+    incarnations.learn(names, registrations.called)
+    return tuple(registrations.of(name) for name in names)
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _Registrations(msgspec.Struct, frozen=True):
     """The result of a read of queues; consumers and shards by the name that the queue has in the collections."""
 
     records: dict[str, QueueRecord]
@@ -63,7 +67,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 def _counted(
     session: Session, queues: Sequence[str], known: Mapping[str, str], consumer: str, now: int, lifetime: int
-) -> _Told:
+) -> _Registrations:
     """Count the consumer in the queues that are known to be called so, and read all of its answer.
 
     Raises SchemaMismatch; then it is counted no longer.
@@ -85,7 +89,7 @@ def _count(session: Session, names: Collection[str], consumer: str, until: int) 
         )
 
 
-def _read(session: Session, names: Sequence[str], called: Collection[str], now: int) -> _Told:
+def _read(session: Session, names: Sequence[str], called: Collection[str], now: int) -> _Registrations:
     """Read the records of the queues, and consumers and shards of those that are called so, in one request.
 
     Raises SchemaMismatch.
@@ -105,16 +109,16 @@ def _read(session: Session, names: Sequence[str], called: Collection[str], now: 
             {"aggregate": queues.QUEUES, "pipeline": pipeline, "cursor": {"batchSize": _MOST}}
         )
     schema.check_version(session, max((int(each[_VERSION]) for each in found if _VERSION in each), default=0))
-    told = _Told({}, {}, {}, {})
+    registrations = _Registrations({}, {}, {}, {})
     for each in found:
         if record := each.get(_RECORD):
-            told.records[record["_id"]] = queues.record_of(record)
-            told.called[record["_id"]] = queues.called(record)
+            registrations.records[record["_id"]] = queues.record_of(record)
+            registrations.called[record["_id"]] = queues.called(record)
         elif key := each.get(_CONSUMER):
-            told.live.setdefault(key[QUEUE], []).append(key[CONSUMER])
+            registrations.live.setdefault(key[QUEUE], []).append(key[CONSUMER])
         elif key := each.get(_SHARD):
-            told.shards.setdefault(key[QUEUE], []).append(directory.shard_of({"_id": key}))
-    return told
+            registrations.shards.setdefault(key[QUEUE], []).append(directory.shard_of({"_id": key}))
+    return registrations
 
 
 def _beside(collection: str, wanted: Document, shown: Document) -> Document:

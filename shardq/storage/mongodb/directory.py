@@ -20,9 +20,9 @@ from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.storage.mongodb import collections, queues, schema
 from shardq.storage.mongodb.changing import attempts
+from shardq.storage.mongodb.collection_limit import CollectionLimit
 from shardq.storage.mongodb.documents import NUMBER, QUEUE, TIME_SHARD, Document
 from shardq.storage.mongodb.peeking import is_empty
-from shardq.storage.mongodb.room import Room
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import SHARDS, ShardRows
 from shardq.storage.mongodb.shard_rows import directory_key as key
@@ -48,7 +48,7 @@ class Open:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self.room = Room(session)
+        self.collection_limit = CollectionLimit(session)
         self._uuids: dict[Shard, Binary] = {}
         self._seen: dict[Shard, Binary] = {}
         self._indexed: dict[Shard, bool] = {}
@@ -62,7 +62,7 @@ class Open:
         found = self._uuids.get(shard)
         if found is None:
             self._make_room()
-            found = self._uuids[shard] = enter(self._session, self.room, shard)
+            found = self._uuids[shard] = enter(self._session, self.collection_limit, shard)
         return found
 
     def seen(self, shard: Shard) -> Binary | None:
@@ -100,7 +100,7 @@ class Open:
                 known.clear()
 
 
-def enter(session: Session, room: Room, shard: Shard) -> Binary:
+def enter(session: Session, collection_limit: CollectionLimit, shard: Shard) -> Binary:
     """List the shard and open its collection, made if need be; return its uuid. Raises QueueNotFound.
 
     Only the last write waits for disks: on one primary it confirms those before it. Where another one took over in
@@ -113,7 +113,7 @@ def enter(session: Session, room: Room, shard: Shard) -> Binary:
             _list(session.unsynced, shard)
         found = collections.find(session, shard)
         if found is None or not collections.index(session, shard, collections.uuid_of(found)):
-            found = collections.make(session, room, shard)
+            found = collections.make(session, collection_limit, shard)
         if found is not None:  # who made it may have died before it had its end
             collections.end(session, shard, collections.uuid_of(found), synced=False)
             if found["options"].get("validator") != schema.shard_collection().validator:

@@ -37,7 +37,7 @@ from shardq.storage.writing import after_a_write, parts
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "spans_of", "sweep_intents", "undo"]
 
 _INTENTS = "shardq.intent"
-_TIME_TO_STAND = 10_000  # milliseconds
+_CONFIRM_WITHIN = 10_000  # milliseconds
 _GRACE = 30_000_000
 _HIDDEN = 3_600_000_000
 _encode = msgspec.msgpack.Encoder().encode
@@ -173,7 +173,7 @@ def _forward_by_intent(session: Session, collections: Open, request: Forward, no
         return Fenced() if undo(session, collections, mine, request, now, _GRACE) else missing
     with after_a_write(lambda: rows.has_changed):  # they are out of their holder's hands
         settle(rows, spans, _handed_to(mine, now + _HIDDEN))
-        stands = not_held(rows, taken) == Fenced() and _stand(session, mine)
+        stands = not_held(rows, taken) == Fenced() and _confirm_intent(session, mine)
         completed = not stands and undo(session, collections, mine, request, now, _GRACE)
     if stands:
         _complete(session, collections, mine, request, now)
@@ -212,7 +212,7 @@ def _write(session: Session, mine: bytes, request: Forward) -> Document:
     fields = {
         "queue": {"$literal": request.append.shard.queue},
         "request": {"$literal": _encode(request)},
-        "until": {"$add": ["$$NOW", _TIME_TO_STAND]},
+        "until": {"$add": ["$$NOW", _CONFIRM_WITHIN]},
         "stands": False,
     }
     once = {"$set": {name: {"$ifNull": [f"${name}", value]} for name, value in fields.items()}}
@@ -224,7 +224,7 @@ def _write(session: Session, mine: bytes, request: Forward) -> Document:
     return stored
 
 
-def _stand(session: Session, mine: bytes) -> bool:
+def _confirm_intent(session: Session, mine: bytes) -> bool:
     """Let the intent stand; False when it was undone, or may be by now."""
     in_time = {"_id": mine, "undone": None, "$expr": {"$gt": ["$until", "$$NOW"]}}
     with session.translated(writing=True):

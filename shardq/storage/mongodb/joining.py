@@ -61,8 +61,8 @@ _READS = frozenset(
         "shards",
     ]
 )
-_PAUSE = 0.02  # seconds between looks whether the application has committed
-_LONGEST = 300.0  # seconds for which that is looked at
+_PAUSE = 0.02  # seconds between checks whether the application has committed
+_LONGEST = 300.0  # seconds for which that is checked
 
 
 class _Collections(Open):

@@ -226,17 +226,17 @@ class Incarnations:
         """Return the same of several queues, with one request at most."""
         last = {queue: self._seen.get(queue, (name_of(queue),))[0] for queue in queues}
         stale = [queue for queue in queues if self._is_stale(queue)]
-        return last | self._look_at(stale) if stale else last
+        return last | self._read_names(stale) if stale else last
 
     def find(self, queue: str) -> str | None:
         """Return the name of the queue now; None when it does not exist."""
-        return self._look_at([queue]).get(queue)
+        return self._read_names([queue]).get(queue)
 
     def last(self, queues: Collection[str]) -> dict[str, str]:
         """Return their names when they were last read, however long ago; reads those that it never did."""
         known = {queue: seen[0] for queue in queues if (seen := self._seen.get(queue)) is not None}
         unknown = [queue for queue in queues if queue not in known]
-        return known | self._look_at(unknown) if unknown else known
+        return known | self._read_names(unknown) if unknown else known
 
     def load(self, queue: str) -> QueueRecord | None:
         """Return the queue's record, or None."""
@@ -270,7 +270,7 @@ class Incarnations:
         ``found`` is what was read of them just now; without it they are read, with one request.
         """
         if found is None:
-            found = self._look_at(names)
+            found = self._read_names(names)
         else:
             self.learn(names, found)
         return any(found.get(queue, name) != name for queue, name in names.items())
@@ -290,7 +290,7 @@ class Incarnations:
         _, seen = self._seen.get(queue, ("", None))
         return seen is None or seen.passed() >= _MEMORY
 
-    def _look_at(self, queues: Collection[str]) -> dict[str, str]:
+    def _read_names(self, queues: Collection[str]) -> dict[str, str]:
         """Return what those that exist are called now, all read with one request."""
         asked = {"find": QUEUES, "filter": among(queues), "projection": {"settings": 0}}
         with self._session.translated(writing=False):

@@ -152,11 +152,11 @@ class MongoStore(KeyMethods):
 
     def create_shards(self, shards: Sequence[Shard]) -> None:
         """Note that the shards may be written. Their collections are made when they are first written."""
-        room = self.client.collections.room
+        collection_limit = self.client.collections.collection_limit
         for queue in {shard.queue for shard in shards}:
             name = self.incarnations.require(queue)
             wanted = [replace(shard, queue=name) for shard in shards if shard.queue == queue]
-            collections.reserve(self.session, room, name, wanted)
+            collections.reserve(self.session, collection_limit, name, wanted)
 
     def shards(self, queue: str) -> tuple[Shard, ...]:
         """Return the shard directory, sorted."""
@@ -184,7 +184,7 @@ class MongoStore(KeyMethods):
         return probes, seen.called
 
     def drop_if_empty(self, shard: Shard) -> bool:
-        """Close the shard for appends, look again whether it holds something, and take it out of the directory."""
+        """Close the shard for appends, check again whether it holds something, and take it out of the directory."""
         return self._within(shard, partial(directory.drop_empty, self.session, self.client.collections), bool)
 
     def append(self, request: Append) -> None:
@@ -193,7 +193,7 @@ class MongoStore(KeyMethods):
         self.signals.announce(request.shard.queue)
 
     def claim(self, request: Claim) -> Claimed:
-        """Take messages with one look and one command."""
+        """Take messages with one read and one command."""
         return self._asked(request, self.claims.claim, lambda claimed: not claimed.slices)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:

@@ -41,15 +41,15 @@ def open_mongodb(
 def parse(url: str) -> Address:
     """Parse the URL, without a request to anything. Errors do not repeat it: it may hold a password."""
     parts = read_url(url, "MongoDB URL")
-    hosts, looked_up = tuple(parts.hosts.split(",")), url.startswith(_SRV)
+    hosts, is_srv = tuple(parts.hosts.split(",")), url.startswith(_SRV)
     if not all(hosts):
         raise InvalidSetting("the MongoDB URL names no host: write mongodb://host1,host2/database")
-    if looked_up and (len(hosts) > 1 or ":" in parts.hosts):
+    if is_srv and (len(hosts) > 1 or ":" in parts.hosts):
         raise InvalidSetting(
             "the mongodb+srv URL has several hosts, or a port: write mongodb+srv://name/database, with the name that "
             "lists the hosts"
         )
-    query = _OF_SRV.sub("", parts.query).lstrip("&;") if looked_up else parts.query
+    query = _OF_SRV.sub("", parts.query).lstrip("&;") if is_srv else parts.query
     _check(f"{parts.login}@{parts.hosts}" if "@" in url else parts.hosts, query)
     database = unquote(parts.path).strip("/")  # told only now, as behind a wrong host it may be of a password
     if not _DATABASE.fullmatch(database) or database in ("admin", "local", "config"):

@@ -42,7 +42,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
-_SPOIL = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
+_ABORT = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
 
@@ -141,7 +141,7 @@ class JoinedSession(Session):
         try:
             return do(self._sql, *args)
         except psycopg.Error as error:
-            self._spoil()
+            self._abort_transaction()
             told = translate(error, str(self.address))
             raise TransactionEnded(
                 f"PostgreSQL has ended the application's transaction, roll it back: {told}", retryable=False
@@ -149,7 +149,7 @@ class JoinedSession(Session):
         except BaseException as error:
             if self._sql.changes == before:
                 raise
-            self._spoil()
+            self._abort_transaction()
             if not isinstance(error, ShardqError):
                 raise
             raise TransactionEnded(
@@ -157,13 +157,13 @@ class JoinedSession(Session):
                 retryable=False,
             ) from error
 
-    def _spoil(self) -> None:
+    def _abort_transaction(self) -> None:
         """Have the server refuse to commit the transaction, a part of which may be missing."""
         if self._on_loop is not None:
-            self._on_loop.spoils = True
+            self._on_loop.aborts = True
         try:
             if self._driver.info.transaction_status == TransactionStatus.INTRANS:
-                self._sql.script(_SPOIL)
+                self._sql.script(_ABORT)
         except psycopg.errors.InvalidTextRepresentation:
             pass
         except Closed:  # it has ended meanwhile

@@ -28,7 +28,7 @@ class LoopCursor:
         self._cursor: psycopg.AsyncRawCursor[Row] = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
         self._rows: list[Row] = []
         self.rowcount = -1
-        self.spoils = False
+        self.aborts = False
         """True: a statement may also begin when the application leaves, which must not commit a part of a request."""
 
     @property
@@ -50,7 +50,7 @@ class LoopCursor:
                 pass
         # From here to the begin of the statement nothing else runs on the loop, as the lock is free.
         is_idle = connection.info.transaction_status == TransactionStatus.IDLE
-        is_left = self._on_loop.left and not self.spoils
+        is_left = self._on_loop.left and not self.aborts
         if is_left or connection.closed or (is_idle and not self._begins):
             raise Closed(
                 "the transaction of the application has ended: join another one with client.transaction()"

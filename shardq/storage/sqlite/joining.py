@@ -24,7 +24,7 @@ from shardq.storage.per_process import OwnLock
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import file_identity
 from shardq.storage.sqlite.faults import translate
-from shardq.storage.sqlite.log import tell
+from shardq.storage.sqlite.log import notify_processes
 from shardq.storage.sqlite.session import Session
 from shardq.storage.sqlite.signals import Signals
 from shardq.storage.sqlite.tables import ApplicationConnection
@@ -42,9 +42,9 @@ _WEAKER = {
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-# Seconds between looks whether the application has committed: a share of the time since it is expected.
+# Seconds between checks whether the application has committed: a share of the time since it is expected.
 _FIRST_PAUSE, _LONGEST_PAUSE, _SHARE = 0.001, 0.5, 0.05
-_LONGEST = 30.0  # seconds for which that is looked at
+_LONGEST = 30.0  # seconds for which that is checked
 _LEGACY = -1  # of sqlite3: transactions begin and end as `isolation_level` says
 
 
@@ -78,7 +78,7 @@ class JoinedSession(Session):
             self._begin()
 
     def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what ``look`` finds, changes of the transaction included."""
+        """Return the result of ``query``, changes of the transaction included."""
         self._check_open()
         with self._plain():
             return query(self._tables)
@@ -218,12 +218,12 @@ class Commits:
         new = None
         with self._lock.plain, suppress(ShardqError):
             before = self.state()
-            is_looked_for = not self._thread.is_over
-            if is_looked_for and before != self._seen:
-                tell(self._place, self._ending)  # of the commit that was expected until now
+            is_awaited = not self._thread.is_over
+            if is_awaited and before != self._seen:
+                notify_processes(self._place, self._ending)  # of the commit that was expected until now
             self._seen, self._since = before, time.monotonic()
             self._until = self._since + _LONGEST
-            if is_looked_for:
+            if is_awaited:
                 self.woken.set()
             else:
                 self.woken = Flag()
@@ -244,7 +244,7 @@ class Commits:
             pause = (time.monotonic() - self._since) * _SHARE
             woken.wait(min(max(pause, _FIRST_PAUSE), _LONGEST_PAUSE))
             woken.clear()
-        tell(self._place, self._ending)
+        notify_processes(self._place, self._ending)
 
     def _is_over(self) -> bool:
         with self._lock.plain:

@@ -21,13 +21,13 @@ from shardq.storage.sqlite.faults import busy
 
 __all__ = [
     "LOG",
+    "DiskReserve",
     "EventSleeper",
-    "LogRoom",
     "PollingSleeper",
     "Sleeper",
     "log_of",
+    "notify_processes",
     "side_files",
-    "tell",
 ]
 
 _Stamp: TypeAlias = tuple[int, int]
@@ -62,7 +62,7 @@ def side_files(path: Path) -> tuple[Path, ...]:
     return tuple(file.with_name(file.name + ending) for ending in ("-wal", "-shm", "-journal"))
 
 
-class LogRoom:
+class DiskReserve:
     """Keeps room on the disk for emptying the log into the file.
 
     A process that stands still while it reads keeps the log from being emptied. A log that has taken the whole disk
@@ -94,7 +94,7 @@ def _free(folder: Path) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def tell(path: str, ending: str = LOG) -> None:
+def notify_processes(path: str, ending: str = LOG) -> None:
     """Notify every process that sleeps until there is news in the file, once this can be seen.
 
     The log is opened and closed. That changes nothing, and needs no lock. SQLite holds none on its log, so none is
@@ -125,14 +125,14 @@ class LogWatch:
     def quiet(self) -> bool:
         """Return True when nothing was committed; False when something may have been, and once a second."""
         stamp = self._settled_stamp()
-        if stamp is not None and stamp == self._stamp and time.monotonic() < self._look_at:
+        if stamp is not None and stamp == self._stamp and time.monotonic() < self._read_due:
             return True
         self._restart()
         return False
 
     def _restart(self) -> None:
         self._stamp = self._settled_stamp()
-        self._look_at = time.monotonic() + READ_ANYWAY
+        self._read_due = time.monotonic() + READ_ANYWAY
 
     def _settled_stamp(self) -> _Stamp | None:
         try:
@@ -203,9 +203,9 @@ class PollingSleeper:
 class EventSleeper:
     """Sleeps without waking up in between. Raises OSError when the system has no watch left to give, or none at all.
 
-    It is woken when a process closes the log: by `tell`, once its news can be seen, or at its end, whatever that
-    interrupted. Where the file is reported again and again without news for this thread, the next report waits for a
-    pause. It lasts: Linux may take 20 ms to give a watch back. News between two sleeps end the second.
+    It is woken when a process closes the log: by `notify_processes`, once its news can be seen, or at its end,
+    whatever that interrupted. Where the file is reported again and again without news for this thread, the next report
+    waits for a pause. It lasts: Linux may take 20 ms to give a watch back. News between two sleeps end the second.
     """
 
     def __init__(self, path: Path, ending: str = LOG) -> None:

@@ -18,7 +18,7 @@ from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
 from shardq.storage.sqlite.faults import damage, is_busy, translate, without_folder
 from shardq.storage.sqlite.guarantees import find_damage
-from shardq.storage.sqlite.log import LogRoom, log_of
+from shardq.storage.sqlite.log import DiskReserve, log_of
 
 __all__ = ["Patience", "Session", "check_path", "check_synchronous", "check_timeout"]
 
@@ -48,7 +48,7 @@ class Session:
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self.patience = Patience(patience)
-        self._log_room = LogRoom(path)
+        self._log_room = DiskReserve(path)
         self._abandoned: list[Pool] = []
         self._start()
         watch_forks(self)
@@ -61,7 +61,7 @@ class Session:
         self._began = self._free_until = 0.0  # of the last change, in the database of an application
 
     def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Return what ``look`` finds in one state of the file; it may be called again when that is locked."""
+        """Return the result of ``query`` in one state of the file; it may be called again when that is locked."""
         return self._readers.use(self._query, query)
 
     def write(
@@ -126,7 +126,7 @@ class Session:
     def _leave_to_others(self) -> None:
         """Wait until the lock was free for as long as this process had it last.
 
-        The connections of an application wait as SQLite does: they look ever more seldom. Without a rest a worker that
+        The connections of an application wait as SQLite does: they try ever more seldom. Without a rest a worker that
         is never idle would let them wait for seconds.
         """
         if (rest := self._free_until - time.monotonic()) > 0:

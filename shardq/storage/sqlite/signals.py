@@ -8,13 +8,13 @@ from pathlib import Path
 
 from shardq.base.waits import BackgroundThread, ChangeNotifier
 from shardq.storage.per_process import watch_forks
-from shardq.storage.sqlite.log import LOG, EventSleeper, PollingSleeper, Sleeper, tell
+from shardq.storage.sqlite.log import LOG, EventSleeper, PollingSleeper, Sleeper, notify_processes
 
 __all__ = ["Signals"]
 
 _IDLE_SECONDS = 5.0  # after which the thread ends, if nobody listens
-_LAST_LOOK_SECONDS = 3.0  # that a read under way has when this is closed
-_LOOK_SECONDS = 60.0  # an upper bound: each sleeper ends its sleep after a second
+_LAST_READ_SECONDS = 3.0  # that a read under way has when this is closed
+_LONGEST_SLEEP_SECONDS = 60.0  # an upper bound: each sleeper ends its sleep after a second
 
 
 class Signals:
@@ -36,7 +36,7 @@ class Signals:
 
     def announce(self) -> None:
         """Wake all listeners, which read the numbers again. Later listeners see the commit anyway."""
-        tell(self._place, self._ending)
+        notify_processes(self._place, self._ending)
         if self.listening:
             self._wake_thread()
 
@@ -54,7 +54,7 @@ class Signals:
         self._changes.notify_all()
         for listener in listeners:
             listener.wake()
-        thread.join(_LAST_LOOK_SECONDS)
+        thread.join(_LAST_READ_SECONDS)
 
     def add(self, listener: _Listener, queues: Sequence[str]) -> None:
         """Watch the file for one who listens."""
@@ -105,9 +105,9 @@ class Signals:
     def _watch(self) -> None:
         sleeper = self._new_sleeper()
         try:
-            while self._goes_on():
-                sleeper.sleep(_LOOK_SECONDS)
-                if self._tell_news():
+            while self._wait_for_listener():
+                sleeper.sleep(_LONGEST_SLEEP_SECONDS)
+                if self._notify_listeners():
                     sleeper.found()
                 if not sleeper.lasting:
                     sleeper.close()
@@ -115,7 +115,7 @@ class Signals:
         finally:
             sleeper.close()
 
-    def _goes_on(self) -> bool:
+    def _wait_for_listener(self) -> bool:
         """Wait for a listener; False when none came, and another thread is to be begun for a later one."""
         self._changes.wait_for(lambda: self.listening or not self.thread.is_current, _IDLE_SECONDS)
         with self._lock:
@@ -124,7 +124,7 @@ class Signals:
                 self.sleeper = None
             return self.thread.is_current
 
-    def _tell_news(self) -> bool:
+    def _notify_listeners(self) -> bool:
         """Wake those whose queues have other numbers than in their last notice."""
         with self._lock:
             listening = dict(self.listening)
@@ -146,7 +146,7 @@ class Signals:
         with self._lock:
             if self.thread.is_current:
                 self.sleeper = sleeper
-        self._tell_news()
+        self._notify_listeners()
         return sleeper
 
 
@@ -162,7 +162,7 @@ class _Listener:
 
         If none, begin to listen.
         """
-        self._signals.add(self, queues)  # before the look
+        self._signals.add(self, queues)  # before the read
         numbers = self._signals.numbers(queues)
         news = self.changed(queues, numbers)
         if news:

@@ -51,8 +51,8 @@ from shardq.testing.conformance.incarnations import IncarnationContract  # noqa:
 from shardq.testing.conformance.joined_clients import JoinedClientContract  # noqa: E402
 from shardq.testing.conformance.keys import DedupeContract, UniqueKeyContract  # noqa: E402
 from shardq.testing.conformance.limits import LimitContract  # noqa: E402
-from shardq.testing.conformance.looking import LookingContract  # noqa: E402
 from shardq.testing.conformance.model import ModelContract  # noqa: E402
+from shardq.testing.conformance.peeking import PeekContract  # noqa: E402
 from shardq.testing.conformance.pending import PendingContract, RemovingContract  # noqa: E402
 from shardq.testing.conformance.queues import NameContract, QueueContract  # noqa: E402
 from shardq.testing.conformance.release import PlaceContract, ReleaseContract  # noqa: E402
@@ -88,12 +88,12 @@ __all__ = [
     "LargeBodyContract",
     "LeftoverContract",
     "LimitContract",
-    "LookingContract",
     "ModelContract",
     "MoveContract",
     "NameContract",
     "OrderContract",
     "PatternContract",
+    "PeekContract",
     "PendingContract",
     "PlaceContract",
     "QueueContract",
@@ -135,7 +135,7 @@ class StoreConformance(
     GroupContract,
     GroupStayContract,
     GroupLeaseContract,
-    LookingContract,
+    PeekContract,
     HintContract,
     RemovingContract,
     HistoryContract,

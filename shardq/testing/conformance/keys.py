@@ -177,37 +177,37 @@ class UniqueKeyContract(Contract):
     """Exchanging and listing the entries of unique keys."""
 
     def test_nothing_stands_under_a_key_that_was_never_entered(self, bench: Bench) -> None:
-        assert self._look(bench) is None
+        assert self._stored_value(bench) is None
         assert self._exchange(bench, "v1", None) is None
         assert self._exchange(bench, "v1", "v2") is None
-        assert self._look(bench) is None
+        assert self._stored_value(bench) is None
 
     def test_a_new_key_is_entered(self, bench: Bench) -> None:
         assert self._exchange(bench, None, "v1") == "v1"
-        assert self._look(bench) == "v1"
+        assert self._stored_value(bench) == "v1"
 
     def test_a_key_that_is_taken_is_not_entered_again(self, bench: Bench) -> None:
         self._exchange(bench, None, "v1")
         assert self._exchange(bench, None, "v2") == "v1"
-        assert self._look(bench) == "v1"
+        assert self._stored_value(bench) == "v1"
 
     def test_an_entry_is_changed_by_whoever_names_what_stands(self, bench: Bench) -> None:
         self._exchange(bench, None, "v1")
         (standing,) = bench.other.compare_and_set_keys(bench.queue, [KeyChange("k", "v1", "v2")])
         assert standing == "v2"
-        assert self._look(bench) == "v2"
+        assert self._stored_value(bench) == "v2"
 
     def test_an_entry_is_not_changed_by_whoever_names_something_else(self, bench: Bench) -> None:
         self._exchange(bench, None, "v1")
         assert self._exchange(bench, "v0", "v2") == "v1"
         assert self._exchange(bench, "v", "v2") == "v1"
-        assert self._look(bench) == "v1"
+        assert self._stored_value(bench) == "v1"
 
     def test_an_entry_is_removed_by_whoever_names_what_stands_only(self, bench: Bench) -> None:
         self._exchange(bench, None, "v1")
         assert self._exchange(bench, "v0", None) == "v1"
         assert self._exchange(bench, "v1", None) is None
-        assert self._look(bench) is None
+        assert self._stored_value(bench) is None
         assert self._exchange(bench, None, "v2") == "v2"
 
     @pytest.mark.parametrize(("before", "after"), [(None, "v2"), ("v1", "v2"), ("v1", None)])
@@ -218,7 +218,7 @@ class UniqueKeyContract(Contract):
             self._exchange(bench, None, before)
         assert self._exchange(bench, before, after) == after
         assert self._exchange(bench, before, after) == after
-        assert self._look(bench) == after
+        assert self._stored_value(bench) == after
 
     def test_of_several_changes_those_are_made_whose_entry_stands(self, bench: Bench) -> None:
         bench.store.compare_and_set_keys(bench.queue, [KeyChange(key, None, "old") for key in "abd"])
@@ -257,7 +257,7 @@ class UniqueKeyContract(Contract):
         other = bench.new_queue(bench.queue + "1")
         self._exchange(bench, None, "v1")
         assert bench.store.compare_and_set_keys(other, [KeyChange("k", None, "v2")]) == ("v2",)
-        assert self._look(bench) == "v1"
+        assert self._stored_value(bench) == "v1"
         assert bench.store.list_keys(other) == (KeyEntry("k", "v2"),)
 
     def test_an_entry_outlives_sweeps_and_the_windows_of_dedupe_keys(self, bench: Bench) -> None:
@@ -265,7 +265,7 @@ class UniqueKeyContract(Contract):
         self._exchange(bench, None, "v1")
         bench.advance(60)
         bench.sweep()
-        assert self._look(bench) == "v1"
+        assert self._stored_value(bench) == "v1"
 
     @exact_time
     def test_an_entry_stands_for_years(self, bench: Bench) -> None:
@@ -273,7 +273,7 @@ class UniqueKeyContract(Contract):
         for _ in range(3):
             bench.advance(10 * 365 * 86_400)
             bench.sweep()
-        assert self._look(bench) == "v1"
+        assert self._stored_value(bench) == "v1"
 
     def test_entries_are_listed_page_by_page(self, bench: Bench) -> None:
         changes = [KeyChange(f"key {i}", None, f"v{i}") for i in range(250)]
@@ -312,7 +312,7 @@ class UniqueKeyContract(Contract):
         self._exchange(bench, None, "v")
         standing = self._at_once(bench, "v")
         assert len(set(standing)) == 1
-        assert standing[0] == self._look(bench) != "v"
+        assert standing[0] == self._stored_value(bench) != "v"
 
     def _at_once(self, bench: Bench, before: str | None) -> list[str | None]:
         clients = [bench.store, bench.other] * 3
@@ -333,7 +333,7 @@ class UniqueKeyContract(Contract):
         (standing,) = bench.store.compare_and_set_keys(bench.queue, [KeyChange(key, before, after)])
         return standing
 
-    def _look(self, bench: Bench, key: str = "k") -> str | None:
+    def _stored_value(self, bench: Bench, key: str = "k") -> str | None:
         (standing,) = bench.other.compare_and_set_keys(bench.queue, [KeyChange(key, None, None)])
         return standing
 

@@ -18,7 +18,7 @@ from shardq.storage.clocks import Moment
 from shardq.storage.mongodb import schema
 from shardq.storage.mongodb.session import Session
 
-__all__ = ["MOST", "OF_A_SHARD", "RECOMMENDED", "Room", "names", "number", "open_files_limit"]
+__all__ = ["MOST", "OF_A_SHARD", "RECOMMENDED", "CollectionLimit", "names", "number", "open_files_limit"]
 
 MOST = 3_000  # of five files each: as many files as 7,500 collections with one index have
 OF_A_SHARD = 5  # itself and its indexes, with that of the history
@@ -37,8 +37,8 @@ class _Use(msgspec.Struct):
     seen: Moment
 
 
-class Room:
-    """The room that there is in the database, as this client knows it: by its reads in the last five seconds.
+class CollectionLimit:
+    """How many collections the database may still get, as this client knows it: by its reads in the last five seconds.
 
     It reads again before it refuses anything. So making many collections costs little more than making them. Several
     clients at once may exceed the number by the collections that they make in five seconds.

@@ -1,4 +1,4 @@
-"""The seat of the sampler: one message that its holder keeps, so that one process samples at a time.
+"""The lease of the sampler: one message that its holder keeps, so that one process samples at a time.
 
 The message has a unique key, so there is one however many processes make it. A holder that dies, or that stands still,
 loses it when its lease expires. The process that receives it then is the next sampler.
@@ -14,14 +14,14 @@ from shardq.client.queue_internals import shorten_leases
 from shardq.core.message import Message
 from shardq.errors import LeaseLost, QueueNotFound
 
-__all__ = ["LONGEST_SECONDS", "Seat"]
+__all__ = ["LONGEST_SECONDS", "SamplerLease"]
 
 LONGEST_SECONDS = 600.0
 _KEY = "sampler"
 
 
-class Seat:
-    """The seat, for one process that wants it."""
+class SamplerLease:
+    """The lease, for one process that wants it."""
 
     def __init__(self, client: Client, folder: str, lease: float) -> None:
         self._client, self._name, self._lease = client, f"{folder}sampler", lease
@@ -29,12 +29,12 @@ class Seat:
         self._held: Message | None = None
 
     @property
-    def is_taken(self) -> bool:
+    def is_held(self) -> bool:
         """True when this process took it, and has not noticed that it lost it."""
         return self._held is not None
 
-    def take(self) -> bool:
-        """Take the seat if no process has it. Returns whether this one has it."""
+    def acquire(self) -> bool:
+        """Take the lease if no process has it. Returns whether this one has it."""
         if self._consumer is None:
             self._consumer = self._client.create_queue(
                 self._name,
@@ -53,7 +53,7 @@ class Seat:
             self._consumer = None
             return False
         self._held = batch[0] if batch else None
-        return self.is_taken
+        return self.is_held
 
     def _prepare(self) -> bool:
         """Make the message if it is missing; True when it was. End a lease of a clock that was far ahead."""
@@ -65,17 +65,17 @@ class Seat:
             shorten_leases(queue, self._lease)
         return not seen
 
-    def keep(self, seconds: float) -> bool:
-        """Keep the seat for these seconds, 10 minutes at most, and a lease; False when another process may have it."""
+    def renew(self, seconds: float) -> bool:
+        """Keep the lease for these seconds more, 10 minutes at most; False when another process may have it."""
         if self._held is not None:
             try:
                 self._held.extend(min(seconds, LONGEST_SECONDS) + self._lease)
             except LeaseLost:
                 self._held = None
-        return self.is_taken
+        return self.is_held
 
-    def leave(self) -> None:
-        """Give the seat to others."""
+    def release(self) -> None:
+        """Release the lease for others."""
         held, consumer = self._held, self._consumer
         self._held = self._consumer = None
         if held is not None:

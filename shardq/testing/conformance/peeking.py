@@ -12,10 +12,10 @@ from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
 from shardq.testing.messages import of_bundle, of_slices
 
-__all__ = ["LookingContract"]
+__all__ = ["PeekContract"]
 
 
-class LookingContract(Contract):
+class PeekContract(Contract):
     """Looking without touching."""
 
     def test_peek_shows_every_state(self, bench: Bench) -> None:

@@ -25,7 +25,7 @@ from shardq.tasks.options import TaskOptions
 from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
 from shardq.tasks.result_backend import ResultBackend
 
-__all__ = ["Binding", "cut", "settings_for"]
+__all__ = ["TaskClient", "cut", "settings_for"]
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class _Opened(NamedTuple):
     tasks: set[str]
 
 
-class Binding:
+class TaskClient:
     """One client, with the objects that are opened once for all tasks.
 
     ``options`` returns those of the tasks of a queue, and of others that are sent there. A missing queue is created
@@ -100,7 +100,7 @@ class Binding:
             found = self.client.queue(name)
         except (QueueNotFound, SchemaMismatch):  # or nothing is in the database yet
             found = self.client.create_queue(name, exist_ok=True, **settings_for(options))
-        _tell_of_limits(found, options)
+        _warn_of_limits(found, options)
         return found
 
     def find(self, task: str) -> StoredMessage | None:
@@ -266,7 +266,7 @@ class Binding:
                 known = self._opened_queues[queue] = _Opened(opened, opened.producer(), set(tasks))
             elif new := set(tasks) - known.tasks:
                 own, options = self.options(queue, ()), self.options(queue, new)
-                _tell_of_limits(known.queue, {name: options[name] for name in options.keys() - own.keys()})
+                _warn_of_limits(known.queue, {name: options[name] for name in options.keys() - own.keys()})
                 known.tasks.update(new)
         return known
 
@@ -300,7 +300,7 @@ def settings_for(options: Mapping[str, TaskOptions]) -> dict[str, Any]:
     return wanted if limit is None else wanted | {"rate_limit": limit}
 
 
-def _tell_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
+def _warn_of_limits(queue: Queue, options: Mapping[str, TaskOptions]) -> None:
     """Warn of tasks whose queue has another rate limit, or delivers more seldom than they are to be tried."""
     kept, name = queue.settings, queue.name
     rate = None if kept.rate_limit is None else Rate.parse(kept.rate_limit)
