@@ -90,7 +90,7 @@ COMMANDS = {
     "restore": _entry(_REST, "store", "restore", "Replace an SQLite file by a backup."),
     "schema": _entry(_REST, "store", "schema", "Print or apply the schema of a store."),
     "help": _entry(_REST, "help", "show_help", "Show the help of a command, as --help does."),
-    "completion": _entry(_REST, "completion", "completion", "Print the completion script of a shell."),
+    "completion": _entry(_REST, "help", "completion", "Print the completion script of a shell."),
     "serve": _service("serve_command", "Serve a JSON API, and with --ui a dashboard."),
     "ui": _service("ui", "Open the dashboard in a browser, for one person on this machine."),
     "keys": _service("keys", "Create, list and revoke the keys of `shardq serve`."),

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from shardq.pipelines.drawing import QueueDepth, depths_of
-from shardq.pipelines.link import (
+from shardq.pipelines.pipeline import (
     DanglingEnd,
     DuplicateLink,
     Forward,
     InvalidPipeline,
     Link,
     LinkFunction,
+    Pipeline,
     PipelineCycle,
     Split,
     UndeclaredTarget,
 )
-from shardq.pipelines.pipeline import Pipeline
 from shardq.pipelines.throughput import LinkRate, LinkReport, PipelineReport, rates_of
 from shardq.pipelines.worker import PipelinePool, PipelineWorker
 

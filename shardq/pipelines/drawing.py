@@ -14,8 +14,7 @@ from shardq.client import Client
 from shardq.client.queue import Queue
 from shardq.core.settings import check_number
 from shardq.core.settling.dead_letters import dead_letter_name
-from shardq.pipelines.link import Link
-from shardq.pipelines.pipeline import Pipeline, check_pipeline
+from shardq.pipelines.pipeline import Link, Pipeline, check_pipeline
 from shardq.pipelines.throughput import LinkRate
 
 __all__ = ["QueueDepth", "as_dot", "as_mermaid", "as_svg", "as_text", "depths_of", "with_rates"]

@@ -32,8 +32,7 @@ from shardq.errors import (
     StoreUnavailable,
 )
 from shardq.schedules.occurrences import FOLDER, Plans, Seen, check_id, id_of
-from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule
-from shardq.schedules.timing import Timing, moment_of, timing_of
+from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule, Timing, moment_of, timing_of
 from shardq.storage.writing import reporting_done
 
 __all__ = ["Schedules", "forget"]

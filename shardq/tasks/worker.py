@@ -18,8 +18,8 @@ from shardq.tasks.registry import TaskRegistry, check_app
 from shardq.tasks.result_backend import Upkeep
 from shardq.tasks.runner import Runner
 from shardq.worker.attempt import Attempt
+from shardq.worker.consuming import opened
 from shardq.worker.loop import CoroutineLoop
-from shardq.worker.matched import opened
 from shardq.worker.options import MAX_THREADS, LoopKeywords, WorkerOptions, assign
 from shardq.worker.threaded import WAIT_SECONDS, ThreadedLoop
 from shardq.worker.threads import ThreadPool, units_of

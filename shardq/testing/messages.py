@@ -1,18 +1,31 @@
-"""Bundles for tests, and the messages that slices, spans and raw entries stand for, so that they can be compared."""
+"""Bundles for tests, the messages that slices, spans and raw entries stand for, and the answers to claims.
+
+They can be compared.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from shardq.base.clock import microseconds
 from shardq.storage.bundles import BundleData, encode_bundle
-from shardq.storage.requests import Bundle, Span
+from shardq.storage.requests import Bundle, Claimed, ClaimedSlice, Span
 from shardq.testing.harness import RawEntry, RawState
 
-__all__ = ["BundleFactory", "Message", "of_bundle", "of_bundles", "of_entries", "of_slices", "of_spans"]
+__all__ = [
+    "BundleFactory",
+    "Message",
+    "Taken",
+    "of_bundle",
+    "of_bundles",
+    "of_entries",
+    "of_slices",
+    "of_spans",
+]
 
 
 class BundleFactory:
@@ -93,3 +106,35 @@ def of_bundle(bundle: Bundle, first: int = 0, count: int | None = None) -> list[
 def of_bundles(*bundles: Bundle) -> list[Message]:
     """Return the messages of several bundles, in their order."""
     return [message for bundle in bundles for message in of_bundle(bundle)]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A claim's token and answer."""
+
+    token: bytes
+    claimed: Claimed
+
+    @property
+    def slices(self) -> tuple[ClaimedSlice, ...]:
+        """The slices, in the order in which they were handed out."""
+        return self.claimed.slices
+
+    @property
+    def messages(self) -> list[Message]:
+        """The messages, in the order in which they were handed out."""
+        return of_slices(self.slices)
+
+    @property
+    def deliveries(self) -> set[int]:
+        """The delivery counts that occur."""
+        return {each.deliveries for each in self.slices}
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Everything in it, for an ack, extension or release."""
+        return tuple(Span(each.bundle.id, each.first, each.count, self.token) for each in self.slices)
+
+    def span(self, first: int, count: int, *, of: int = 0) -> Span:
+        """Return a span of ``count`` messages from ``first`` on, in the bundle of slice number ``of``."""
+        return Span(self.slices[of].bundle.id, first, count, self.token)

@@ -1,13 +1,15 @@
-"""A state machine that tries histories of calls on a store and on a dict, and compares the two."""
+"""A state machine that tries histories of calls on a store and on a dict, and compares the two; and its contract."""
 
+# ruff: noqa: D102 -- the name of a test is its sentence
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 
 import msgspec
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from shardq.base.shard import Shard
 from shardq.storage.requests import (
@@ -29,7 +31,7 @@ from shardq.testing.messages import of_slices, of_spans
 from shardq.testing.store_agreement import PastClaim, StoreAgreement
 from shardq.testing.store_model import Verdict
 
-__all__ = ["StoreStateMachine", "state_machine_for"]
+__all__ = ["ModelContract", "StoreStateMachine", "state_machine_for"]
 
 PICK = st.integers(0, 999)  # picks from a list that grows, by the remainder
 CLIENT = st.integers(0, 1)
@@ -279,3 +281,19 @@ def state_machine_for(harness: Callable[[], StoreHarness]) -> type[StoreStateMac
         harness = opened
 
     return StateMachine
+
+
+class ModelContract:
+    """The state machine, run on the store."""
+
+    def test_a_store_agrees_with_the_model(self, harness: StoreHarness) -> None:
+        run_state_machine_as_test(
+            state_machine_for(lambda: harness),
+            settings=settings(
+                max_examples=harness.examples,
+                stateful_step_count=40,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,4 +1,7 @@
-"""The loop of a worker: it continues while the store is unreachable, and ends when it is stopped."""
+"""The loop of a worker, and the queues that it works on, some of which patterns stand for.
+
+It continues while the store is unreachable, and ends when it is stopped.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from shardq.base.log import Log
-from shardq.base.patterns import is_pattern
+from shardq.base.patterns import NamePattern, is_pattern
+from shardq.client import Client
 from shardq.client.batch import Batch
 from shardq.client.consumer import Consumer
 from shardq.client.outcome import Backoff
 from shardq.client.patterns import QueuePattern
 from shardq.client.queue import Queue
-from shardq.client.queue_internals import at_last_delivery, consumer_of, observer_of, unless
+from shardq.client.queue_internals import at_last_delivery, consumer_of, observer_of, queue_of, unless
 from shardq.client.semaphore import Semaphore
 from shardq.core.message import Message
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Attempt
 from shardq.worker.gate import open_gate, permit_gate
-from shardq.worker.matched import WorkedQueues, follows
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import Tally, WorkerReport
 from shardq.worker.settling import AttemptSettling
@@ -32,13 +35,60 @@ from shardq.worker.settling import AttemptSettling
 if TYPE_CHECKING:
     from shardq.worker.loop import CoroutineLoop
 
-__all__ = ["WorkerLoop"]
+__all__ = ["ByQueue", "WorkedQueues", "WorkerLoop", "follows", "opened"]
+
+T = TypeVar("T")
 
 _log = Log(__name__)
 
 PAUSE_SLICE_SECONDS = 0.1  # a stop is noticed within this time
 ABANDONED_SECONDS = 1.0  # until a message is delivered again whose handler is killed: it has ended by then
 LEAVE_SECONDS = 5.0  # for settling after a stop, and for leaving; leases expire automatically
+
+
+def opened(client: Client, name: str) -> Queue | QueuePattern:
+    """Return a queue that exists, or the queues that a pattern matches. Raises InvalidName or QueueNotFound."""
+    return client.pattern(name) if is_pattern(name) else client.queue(name)
+
+
+def follows(queues: Mapping[str, object]) -> bool:
+    """Return whether some of the queues are those that a pattern matches."""
+    return any(map(is_pattern, queues))
+
+
+class ByQueue(dict[str, T]):
+    """Values that were given for queues and patterns.
+
+    A queue that is not named has the value of the first pattern that matches.
+    """
+
+    def __missing__(self, name: str) -> T:
+        for text, each in list(self.items()):
+            if is_pattern(text) and NamePattern.parse(text).matches(name):
+                self[name] = each
+                return each
+        raise KeyError(name)
+
+
+class WorkedQueues(dict[str, Queue]):
+    """The queues of a worker by name; of those that a pattern matches, each that its consumer has received from.
+
+    A pattern is in it under its text, as what knows the store.
+    """
+
+    def __init__(self, queues: Mapping[str, Queue | QueuePattern]) -> None:
+        super().__init__(cast("Mapping[str, Queue]", queues))
+        self._opened: Callable[[str], Queue] | None = None
+
+    def receive_by(self, consumer: Consumer) -> Consumer:
+        """Open further queues as this consumer has opened them, without a request; returns the consumer."""
+        self._opened = lambda name: queue_of(consumer, name)
+        return consumer
+
+    def __missing__(self, name: str) -> Queue:
+        if self._opened is None:
+            raise KeyError(name)
+        return self._opened(name)
 
 
 class WorkerLoop(ABC):

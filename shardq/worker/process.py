@@ -22,9 +22,8 @@ from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 from shardq.storage.per_process import forks
 from shardq.worker.attempt import Handler
-from shardq.worker.consuming import WorkerLoop
+from shardq.worker.consuming import WorkerLoop, opened
 from shardq.worker.json_log import JsonLog
-from shardq.worker.matched import opened
 from shardq.worker.options import WorkerOptions
 from shardq.worker.report import WorkerReport
 from shardq.worker.shell_command import ShellCommand

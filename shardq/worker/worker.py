@@ -24,8 +24,8 @@ from shardq.worker.attempt import (
     MessageHandler,
     WholeBatch,
 )
+from shardq.worker.consuming import ByQueue
 from shardq.worker.gate import HoldLimit, existing_queue_gate, set_apart
-from shardq.worker.matched import ByQueue
 from shardq.worker.observed import observed_handler
 from shardq.worker.options import SharedKeywords, WorkerKeywords, WorkerOptions, assign, check_opened
 from shardq.worker.policy import ErrorFunction, error_policy

@@ -20,10 +20,9 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage import writing
 from shardq.storage.cassandra import changing, directory, settling
 from shardq.storage.cassandra.connecting import Address
-from shardq.storage.cassandra.groups.shards import GroupedShards
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
-from shardq.storage.cassandra.shards import UngroupedShards
+from shardq.storage.cassandra.shards import GroupedShards, UngroupedShards
 from shardq.storage.cassandra.store import CassandraStore
 from tests.model.modelled_table import Statement
 

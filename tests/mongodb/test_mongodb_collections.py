@@ -13,7 +13,7 @@ from pymongo.database import Database
 import shardq
 from shardq.base.shard import Shard
 from shardq.errors import InvalidSetting, QueueNotFound
-from shardq.storage.mongodb import collection_limit, queues
+from shardq.storage.mongodb import collections, queues
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.requests import (
     Acknowledge,
@@ -144,7 +144,7 @@ def test_what_counts_is_what_exists_and_a_queue_has_to_fit_beside_it(
 ) -> None:
     # Given room for seven collections more
     names = [f"c{os.urandom(6).hex()}" for _ in range(3)]
-    monkeypatch.setattr(collection_limit, "MOST", collection_limit.number(store.session) + 7)
+    monkeypatch.setattr(collections, "MOST", collections.number(store.session) + 7)
     with shardq.connect(mongodb_url) as client:
         # Then any number of queues can be created that would fit by themselves
         for name in names:
@@ -166,14 +166,14 @@ def test_a_collection_that_is_one_too_many_is_refused_with_a_remedy(
     open_store: Callable[..., MongoStore], store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, other = BundleFactory(store.now), open_store()
-    monkeypatch.setattr(collection_limit, "MOST", collection_limit.number(store.session) + 2)
+    monkeypatch.setattr(collections, "MOST", collections.number(store.session) + 2)
     for number in range(2):
         store.append(Append(replace(shard, number=number), (make(),)))
     for client in (store, other):
         with pytest.raises(InvalidSetting, match="shardq sweep"):
             client.append(Append(replace(shard, number=2), (make(),)))
     # When there is room again
-    monkeypatch.setattr(collection_limit, "MOST", collection_limit.number(store.session) + 1)
+    monkeypatch.setattr(collections, "MOST", collections.number(store.session) + 1)
     # Then it is seen at once
     store.append(Append(replace(shard, number=2), (make(),)))
 
@@ -182,8 +182,8 @@ def test_making_a_collection_does_not_look_at_all_that_there_are(
     store: MongoStore, shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
-    monkeypatch.setattr(collection_limit, "number", lambda session: looks.append(1) or 0)
-    monkeypatch.setattr(collection_limit, "_MEMORY", 600.0)
+    monkeypatch.setattr(collections, "number", lambda session: looks.append(1) or 0)
+    monkeypatch.setattr(collections, "_MEMORY", 600.0)
     for number in range(10):
         store.append(Append(replace(shard, number=number), (BundleFactory(store.now)(),)))
         store.create_queue(QueueRecord(f"{shard.queue}-{number}", b"", 1))
@@ -196,7 +196,7 @@ def test_making_a_collection_does_not_look_at_all_that_there_are(
 def test_too_many_collections_are_refused_before_any_is_made(
     mongodb_url: str, store: MongoStore, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection_limit, "MOST", collection_limit.number(store.session) + 5)
+    monkeypatch.setattr(collections, "MOST", collections.number(store.session) + 5)
     queue = f"c{os.urandom(6).hex()}"
     with shardq.connect(mongodb_url) as client:
         with pytest.raises(InvalidSetting, match="lower shards or time_shards"):

@@ -14,7 +14,7 @@ from pymongo.database import Database
 
 from shardq.base.shard import Shard
 from shardq.storage.mongodb import collections, directory
-from shardq.storage.mongodb.collection_limit import CollectionLimit
+from shardq.storage.mongodb.collections import CollectionLimit
 from shardq.storage.mongodb.documents import inserted
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import ShardRows

@@ -15,7 +15,7 @@ from shardq.base.shard import Shard
 from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.storage.keys import KeyChange
 from shardq.storage.mongodb import collections, directory, queues, removal
-from shardq.storage.mongodb.collection_limit import CollectionLimit
+from shardq.storage.mongodb.collections import CollectionLimit
 from shardq.storage.mongodb.read_cursors import ReadCursor, ReadCursors
 from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore

@@ -319,7 +319,7 @@ def test_the_password_is_in_no_log(
 def test_too_many_shards_are_refused(
     store: MongoStore, shard: Shard, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shardq.storage.mongodb.collection_limit.MOST", 0)
+    monkeypatch.setattr("shardq.storage.mongodb.collections.MOST", 0)
     make = BundleFactory(store.now)
     with pytest.raises(InvalidSetting, match="delete queues"):
         for number in range(2):

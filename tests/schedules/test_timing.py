@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.base.clock import from_datetime, to_datetime
-from shardq.schedules.timing import Timing, timing_of
+from shardq.schedules.schedule import Timing, timing_of
 
 # Berlin goes on from 02:00 to 03:00 at 2026-03-29T01:00Z, and back from 03:00 to 02:00 at 2026-10-25T01:00Z.
 # New York goes on from 02:00 to 03:00 at 2026-03-08T07:00Z, and back from 02:00 to 01:00 at 2026-11-01T06:00Z.

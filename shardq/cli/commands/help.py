@@ -1,16 +1,17 @@
-"""``shardq help``."""
+"""``shardq help`` and ``shardq completion``."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import get_completion_class
 
 from shardq.cli.command import ExampleCommand
 from shardq.cli.command_table import COMMANDS
 from shardq.cli.printing import print_line
 
-__all__ = ["show_help"]
+__all__ = ["completion", "script", "show_help"]
 
 
 def _complete(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -34,3 +35,18 @@ def help_text(root: click.Context, words: Sequence[str]) -> str:
         assert command is not None
         root = click.Context(command, parent=root, info_name=name)
     return root.get_help()
+
+
+@click.command(cls=ExampleCommand, example='eval "$(shardq completion bash)"')
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    print_line(script(ctx.find_root().command, shell))
+
+
+def script(program: click.Command, shell: str) -> str:
+    """Return the script that lets the shell complete the words of the program."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    return kind(program, {}, "shardq", "_SHARDQ_COMPLETE").source()

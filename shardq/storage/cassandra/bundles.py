@@ -7,25 +7,32 @@ The tombstones of what was claimed or removed hours ago may be gone, and some bu
 permits do. So an append of an old id reads first. A ready row that was taken is not written again. A bundle with a
 separate row is written with the time of 16 minutes ago: removals since then stay, and a bundle that was removed before
 comes back.
+
+The bodies of what is claimed or settled are those of bundles with a separate row, and those that other rows carry.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
+from cassandra import ConsistencyLevel
 
+from shardq.base.log import Log
 from shardq.errors import QueueNotFound
 from shardq.storage.cassandra import directory
-from shardq.storage.cassandra.bodies import is_inline
 from shardq.storage.cassandra.changing import bundle_key, lower
+from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import (
     BUNDLE,
     READY,
+    SOON,
+    BundleRow,
     Head,
     Key,
     Place,
     Ready,
+    Slice,
     due_row_of,
     encode,
     has_due_row,
@@ -34,10 +41,22 @@ from shardq.storage.cassandra.rows import (
 from shardq.storage.cassandra.session import Session, Statement
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.read_cursors import OVERLAP
-from shardq.storage.requests import Append, Bundle
+from shardq.storage.requests import Append, Bundle, ClaimedSlice
 from shardq.storage.writing import after_a_write, append_in_parts, parts
 
-__all__ = ["HEAD_START", "LATE", "PART_BUNDLES", "PART_BYTES", "announce_late", "append", "ready_of"]
+__all__ = [
+    "HEAD_START",
+    "LATE",
+    "PART_BUNDLES",
+    "PART_BYTES",
+    "announce_late",
+    "append",
+    "carried_bodies",
+    "is_inline",
+    "is_torn",
+    "ready_of",
+    "with_bundles",
+]
 
 HEAD_START = 10_000_000
 """A bundle's write time lies so long before its id's, in microseconds: later writes win although clocks differ."""
@@ -60,6 +79,10 @@ CQL_DELETE = (
 PART_BYTES = 1 << 20
 PART_BUNDLES = 100
 LATE = OVERLAP - 400_000  # clocks agree within the difference
+
+_log = Log(__name__)
+
+_INLINE_BYTES = 4096
 
 
 def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
@@ -184,3 +207,67 @@ def _deletions(shard: str, bundle: Bundle, now: int) -> Iterator[tuple[object, .
         keys.append(due_row_of(bundle.due, bundle.id))
     for key in keys:
         yield _write_time(bundle, now), shard, *key
+
+
+def is_inline(bundle: Bundle) -> bool:
+    """Return whether the bundle is kept inside its ready row, and then inside the lease row of its claim.
+
+    It is when it has one small message that is due at once; so its ready row can be found by its id.
+    """
+    return _fits(bundle.id, bundle.due, bundle.count, len(bundle.data))
+
+
+def is_torn(row: WideRow, ready: Ready) -> bool:
+    """Return whether a slice that was to be inline has its body nowhere: the replicas that answered miss a part of it.
+
+    A read that finds a row on one replica repairs it on another as far as it asked for it. A count asks for no body. A
+    claim of such a slice deletes its ready row, and so the body, which may still be on its way.
+    """
+    key = ready.key
+    was_inline = ready.data is None and ready.size > 0 and _fits(key.id, key.due, ready.total, ready.size)
+    return was_inline and key.id not in row.heads([key.id])  # one that was forwarded has a bundle
+
+
+def _fits(bundle_id: bytes, due: int, count: int, size: int) -> bool:
+    made = id_time(bundle_id)
+    return count == 1 and size <= _INLINE_BYTES and made <= due <= made + SOON
+
+
+def carried_bodies(
+    row: WideRow, leases: Iterable[LeaseRow], slices: Iterable[Slice]
+) -> dict[bytes, bytes] | None:
+    """Read the bodies of some slices that lease rows carry, and no others.
+
+    None when it is not all there. Others have finished some, or the replicas that answered lag behind those that have
+    shown the lease rows. A lease row that is written without a body loses it.
+    """
+    found = row.carried(leases)
+    wanted = {each.bundle_id for each in slices if each.inline}
+    return {bundle_id: found[bundle_id] for bundle_id in wanted} if wanted <= found.keys() else None
+
+
+def with_bundles(
+    row: WideRow,
+    slices: Sequence[Slice],
+    bundles: dict[bytes, BundleRow],
+    carried: Mapping[bytes, bytes] | None = None,
+) -> tuple[ClaimedSlice, ...]:
+    """Put the bundles to their slices; one that a replica missed is read from all of them."""
+    missing = {each.bundle_id for each in slices if not each.inline} - bundles.keys()
+    if missing:
+        bundles = bundles | row.start_bundles(missing, consistency=ConsistencyLevel.ALL)()
+    found = [each for each in slices if each.inline or _is_there(row, each, bundles)]
+    return tuple([_claimed(each, bundles, carried or {}) for each in found])
+
+
+def _is_there(row: WideRow, each: Slice, bundles: dict[bytes, BundleRow]) -> bool:
+    there = each.bundle_id in bundles
+    if not there:
+        text = "shard %s has no bundle %s: it was removed meanwhile"
+        _log.warning(text, row.shard, each.bundle_id.hex())
+    return there
+
+
+def _claimed(each: Slice, bundles: dict[bytes, BundleRow], carried: Mapping[bytes, bytes]) -> ClaimedSlice:
+    bundle = each.bundle(carried[each.bundle_id]) if each.inline else bundles[each.bundle_id].bundle
+    return ClaimedSlice(bundle, each.first, each.count, each.deliveries + each.unstarted)

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from shardq.storage.cassandra.bodies import carried_bodies, is_torn, with_bundles
-from shardq.storage.cassandra.bundles import HEAD_START
+from shardq.storage.cassandra.bundles import HEAD_START, carried_bodies, is_torn, with_bundles
 from shardq.storage.cassandra.changing import Change
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
 from shardq.storage.cassandra.read_cursors import FEW_ROWS, ReadCursor, ReadCursors

@@ -12,7 +12,7 @@ import msgspec
 from shardq.base.shard import Shard
 from shardq.errors import UnsupportedByStore
 from shardq.storage.cassandra import bundles, directory, finishing, removal
-from shardq.storage.cassandra.bodies import carried_bodies
+from shardq.storage.cassandra.bundles import carried_bodies
 from shardq.storage.cassandra.changing import Change, attempts
 from shardq.storage.cassandra.lease_rows import Held, LeaseRow
 from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row

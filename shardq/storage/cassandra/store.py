@@ -21,11 +21,10 @@ from shardq.storage.cassandra import (
 )
 from shardq.storage.cassandra.connecting import Address
 from shardq.storage.cassandra.dedupe import KeyMethods
-from shardq.storage.cassandra.groups.shards import GroupedShards
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.read_cursors import ReadCursors
 from shardq.storage.cassandra.session import Session, clock_leads
-from shardq.storage.cassandra.shards import UngroupedShards
+from shardq.storage.cassandra.shards import GroupedShards, UngroupedShards
 from shardq.storage.clocks import ServerClock
 from shardq.storage.listening import Listener, of_process
 from shardq.storage.records import Registrations, SeenConsumer

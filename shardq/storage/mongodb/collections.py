@@ -9,27 +9,39 @@ other in from then on. The index is never removed, and a drop names the collecti
 is always empty, however late the drop is. A client that wants to write to a barred collection drops it, too, and makes
 another. The index has the name of that of the history, so that the server lets a collection have one of them. A
 collection in which history was kept stays, as clients rely on having seen its index.
+
+The number of collections that a database may have is bounded, and so are the files that its server may open: one for
+each collection and each index. Existing ones count. A queue is refused that could not have all its shards beside that,
+and a collection when it is made. A server that may open no more files ends itself. It keeps the files of what was
+dropped for five minutes.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
+import msgspec
 from bson.binary import Binary
 from pymongo.errors import ExecutionTimeout, OperationFailure
 
 from shardq.base.shard import Shard
-from shardq.errors import InvalidSetting, OutcomeUnknown
+from shardq.errors import InvalidSetting, OutcomeUnknown, StoreUnavailable
+from shardq.storage.clocks import Moment
 from shardq.storage.mongodb import queues, schema
 from shardq.storage.mongodb.changing import attempts
-from shardq.storage.mongodb.collection_limit import CollectionLimit, names
 from shardq.storage.mongodb.documents import END, Document
 from shardq.storage.mongodb.faults import confirmed
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, ShardRows
 
 __all__ = [
+    "MOST",
+    "OF_A_SHARD",
+    "RECOMMENDED",
+    "CollectionLimit",
     "all_shards",
     "close",
     "drop",
@@ -37,17 +49,112 @@ __all__ = [
     "find",
     "index",
     "make",
+    "names",
+    "number",
     "of_every_incarnation",
     "open_again",
+    "open_files_limit",
     "reserve",
     "shards",
     "uuid_of",
 ]
 
+MOST = 3_000  # of five files each: as many files as 7,500 collections with one index have
+OF_A_SHARD = 5  # itself and its indexes, with that of the history
+RECOMMENDED = 64_000
+_OTHERS = 1_000  # connections, the journal, the server's own collections
+_TOO_FEW = 22184  # the warning at the start of a server that may open fewer than recommended
+_MEMORY = 5.0  # seconds
+
 _CLOSED: Document = {"closed": True}
 _NO_SUCH = 26
 _LONGEST_CLOSE = 1_000  # milliseconds, for which who reads and writes the collection waits behind it
 _OTHER_INDEX = 86  # of the same name
+
+
+class _Use(msgspec.Struct):
+    """The number at the last read, and how many this client made since."""
+
+    collections: int
+    open_files: int | None  # that the server may have; None: enough
+    dropped: int  # collections and indexes whose files are open still
+    seen: Moment
+
+
+class CollectionLimit:
+    """How many collections the database may still get, as this client knows it: by its reads in the last five seconds.
+
+    It reads again before it refuses anything. So making many collections costs little more than making them. Several
+    clients at once may exceed the number by the collections that they make in five seconds.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._use: _Use | None = None
+
+    def check(self, more: int) -> None:
+        """Raise InvalidSetting, or StoreUnavailable when files are too few now, unless ``more`` collections fit in."""
+        use = self._use
+        if use is None or use.seen.passed() >= _MEMORY or _refusal(self._session, use, more) is not None:
+            use = self._use = _read_use(self._session)
+        if (refusal := _refusal(self._session, use, more)) is not None:
+            raise refusal
+
+    def made(self) -> None:
+        """Count one that was made."""
+        if self._use is not None:
+            self._use.collections += 1
+
+
+def names(session: Session, queue: str) -> list[str]:
+    """Return the names of the collections of shards, of queues whose name matches a pattern."""
+    with session.translated(writing=False):
+        pattern = f"^{queue}{schema.SHARD_NAMES}"
+        return session.database.list_collection_names(filter={"name": {"$regex": pattern}})
+
+
+def number(session: Session) -> int:
+    """Return how many collections of shards there are in the database."""
+    return len(names(session, ".*"))
+
+
+def open_files_limit(session: Session) -> int | None:
+    """Return how many files the server may open; None when that is enough, or this user may not know it."""
+    log = _ask(session, {"getLog": "startupWarnings"}).get("log", ())
+    warnings = (msgspec.json.decode(line) for line in log)
+    return next((int(each["attr"]["currentValue"]) for each in warnings if each.get("id") == _TOO_FEW), None)
+
+
+def _read_use(session: Session) -> _Use:
+    allowed = open_files_limit(session)
+    pending = 0
+    if allowed is not None:
+        pending = _ask(session, {"serverStatus": 1}).get("storageEngine", {}).get("dropPendingIdents", 0)
+    return _Use(number(session), allowed, int(pending), Moment.now())
+
+
+def _refusal(session: Session, use: _Use, more: int) -> InvalidSetting | StoreUnavailable | None:
+    shards = use.collections + more
+    if shards > MOST:
+        return InvalidSetting(
+            f"{session.address} would have {shards} shards, each a collection, and {MOST} are the most: "
+            "lower shards or time_shards, delete queues, run `shardq sweep` on those that are idle, which drops what "
+            "is empty, or give some a server of their own"
+        )
+    needed = shards * OF_A_SHARD + use.dropped + _OTHERS
+    if use.open_files is None or needed <= use.open_files:
+        return None
+    return StoreUnavailable(
+        f"{session.address} would need {needed} open files, {use.dropped} of them of what was dropped, and may "
+        f"open {use.open_files}: try again in five minutes, or let it open {RECOMMENDED} (ulimit -n)"
+    )
+
+
+def _ask(session: Session, command: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer to a command; nothing when this user may not ask."""
+    with session.translated(writing=False), suppress(OperationFailure):
+        return session.client.admin.command(command)
+    return {}
 
 
 def reserve(session: Session, collection_limit: CollectionLimit, queue: str, wanted: Sequence[Shard]) -> None:

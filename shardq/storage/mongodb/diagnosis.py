@@ -10,7 +10,7 @@ import msgspec
 from pymongo.errors import OperationFailure
 
 from shardq.errors import SchemaMismatch, ShardqError
-from shardq.storage.mongodb import collection_limit, collections, guarantees, queues, schema
+from shardq.storage.mongodb import collections, guarantees, queues, schema
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.session import Session
 from shardq.storage.requests import Finding
@@ -149,13 +149,13 @@ def _status(session: Session) -> Document:
 
 def _shards(session: Session) -> Finding:
     """Count the collections, and those that there would be if every queue were written to in all of its shards."""
-    there, planned = collection_limit.number(session), sum(queues.planned(session).values())
-    value = f"{there:,} of {collection_limit.MOST:,} collections"
-    if planned > collection_limit.MOST:
+    there, planned = collections.number(session), sum(queues.planned(session).values())
+    value = f"{there:,} of {collections.MOST:,} collections"
+    if planned > collections.MOST:
         value += f"; queues may get {planned:,}"
     return Finding(
         "shards",
-        ok=there <= _NEARLY * collection_limit.MOST,
+        ok=there <= _NEARLY * collections.MOST,
         value=value,
         remedy="lower shards or time_shards, delete queues, or give some a server of their own; "
         "`shardq sweep` drops the empty collections of a queue that is idle",
@@ -163,12 +163,10 @@ def _shards(session: Session) -> Finding:
 
 
 def _open_files(session: Session) -> Finding:
-    allowed = collection_limit.open_files_limit(session)
-    enough = allowed is None or allowed >= collection_limit.MOST * collection_limit.OF_A_SHARD
+    allowed = collections.open_files_limit(session)
+    enough = allowed is None or allowed >= collections.MOST * collections.OF_A_SHARD
     value = "no low limit is known" if allowed is None else f"{allowed} allowed"
-    remedy = (
-        f"let it open {collection_limit.RECOMMENDED} (ulimit -n): a shard takes {collection_limit.OF_A_SHARD}"
-    )
+    remedy = f"let it open {collections.RECOMMENDED} (ulimit -n): a shard takes {collections.OF_A_SHARD}"
     return Finding("open files", ok=enough, value=value, remedy=remedy)
 
 

@@ -20,7 +20,7 @@ from shardq.base.shard import Shard
 from shardq.errors import QueueNotFound, ShardqError
 from shardq.storage.mongodb import collections, queues, schema
 from shardq.storage.mongodb.changing import attempts
-from shardq.storage.mongodb.collection_limit import CollectionLimit
+from shardq.storage.mongodb.collections import CollectionLimit
 from shardq.storage.mongodb.documents import NUMBER, QUEUE, TIME_SHARD, Document
 from shardq.storage.mongodb.peeking import is_empty
 from shardq.storage.mongodb.session import Session

@@ -1,18 +1,20 @@
 """Transactions of a replica set: the store's own, and those of the application.
 
 Its own are tried again when others disturb them, and committed again when that was not answered. In those of the
-application requests go through its ClientSession, and its driver does all of it again.
+application requests go through its ClientSession, and its driver does all of it again. Within the transaction of an
+AsyncClientSession a thread uses the application's AsyncDatabase on its event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 from pymongo import MongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.client_session import ClientSession
 from pymongo.database import Database
@@ -21,13 +23,12 @@ from pymongo.read_concern import ReadConcern
 
 from shardq.base.shard import Shard
 from shardq.base.texts import kind_of, shown
-from shardq.errors import InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.errors import Closed, InvalidSetting, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage import writing
 from shardq.storage.abilities import OnLoop, TransactionEnded
 from shardq.storage.mongodb.documents import Document
 from shardq.storage.mongodb.faults import DRIVER_ERRORS, translate
 from shardq.storage.mongodb.guarantees import check_write_concern
-from shardq.storage.mongodb.loop_database import LoopDatabase
 from shardq.storage.mongodb.session import Session
 from shardq.storage.mongodb.shard_rows import OTHER_COLLECTION, CollectionGone
 
@@ -36,11 +37,15 @@ __all__ = [
     "PATIENT",
     "Disturbed",
     "JoinedSession",
+    "LoopDatabase",
     "TransactionDisturbed",
     "commit",
     "is_transient",
     "transact",
 ]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _TRANSIENT, _UNKNOWN = "TransientTransactionError", "UnknownTransactionCommitResult"
 _DONE = "_shardq_done"  # an attribute of a session of the application
@@ -52,7 +57,53 @@ BRIEF = (0.005, 0.01)
 PATIENT = (*(0.002 * attempt for attempt in range(1, 40)), *[0.5] * 40)
 """Ten seconds together: a transaction of a client that crashed may delay it, as every other write."""
 
-T = TypeVar("T")
+
+class LoopDatabase(msgspec.Struct, frozen=True):
+    """A database of the driver, as far as transactions use it.
+
+    Each request runs on the event loop of the application. None begins after the end of the transaction, which
+    ``is_over`` shows: the driver would make it outside.
+    """
+
+    database: AsyncDatabase[Document]
+    on_loop: OnLoop
+    is_over: Callable[[], bool]
+
+    def command(self, *args: Any, **kwargs: Any) -> Document:
+        """Carry out a command, as the method of the driver."""
+        return self.run(self.database.command, *args, **kwargs)
+
+    def __getitem__(self, name: str) -> LoopCollection:
+        """Return a collection."""
+        return LoopCollection(self, self.database[name])
+
+    def run(self, call: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Make a request, and wait for its answer. Raises Closed after the end of the transaction."""
+
+        async def made() -> T:
+            if self.on_loop.left or self.is_over():
+                raise Closed(
+                    "the transaction of the application has ended: join another one with client.transaction()"
+                )
+            return await call(*args, **kwargs)
+
+        answer: T = self.on_loop.run(made())
+        return answer
+
+
+class LoopCollection(msgspec.Struct, frozen=True):
+    """A collection of the driver, as far as transactions use it."""
+
+    database: LoopDatabase
+    collection: AsyncCollection[Document]
+
+    def find(self, *args: Any, **kwargs: Any) -> list[Document]:
+        """Return all documents that are found."""
+        return self.database.run(self.collection.find(*args, **kwargs).to_list)
+
+    def bulk_write(self, *args: Any, **kwargs: Any) -> Any:
+        """Make several changes, as the method of the driver."""
+        return self.database.run(self.collection.bulk_write, *args, **kwargs)
 
 
 class Disturbed(StoreUnavailable):

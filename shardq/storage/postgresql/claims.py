@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from shardq.base.shard import Shard
 from shardq.errors import ShardqError
-from shardq.storage.postgresql import bundles, group_claims
+from shardq.storage.postgresql import bundles, groups
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import HOME_READ, home_of
 from shardq.storage.postgresql.locks import BRIEF, claims_number, lock_claims
@@ -251,7 +251,7 @@ def _take_alone(sql: Sql, request: Claim, now: int) -> Taken:
         held.sort(key=lambda row: (row[0], row[1], row[2], row[_COLUMNS], row[3]))
         return Taken(home.shard_key, tuple(held), until)
     if request.shard.is_grouped:
-        rows, contended = group_claims.take(sql, home.shard_key, request, now)
+        rows, contended = groups.take(sql, home.shard_key, request, now)
         return Taken(home.shard_key, tuple(rows), until, contended)
     return Taken(home.shard_key, tuple(_take(sql, home.shard_key, request, now)), until)
 

@@ -1,4 +1,4 @@
-"""Requests within a transaction of the application, on its own psycopg connection.
+"""Requests within a transaction of the application, on its own psycopg connection, which may be an async one.
 
 Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
 that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
@@ -11,7 +11,9 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
 
 import psycopg
 from msgspec.structs import replace
+from psycopg.adapt import AdaptersMap
 from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
 
 from shardq.base.texts import kind_of, shown
 from shardq.errors import (
@@ -25,16 +27,15 @@ from shardq.errors import (
 from shardq.storage.abilities import OnLoop, TransactionEnded, driver_connection, this_thread
 from shardq.storage.listening import LocalListener
 from shardq.storage.postgresql import schema
-from shardq.storage.postgresql.connections import READ_COMMITTED, Sql
+from shardq.storage.postgresql.connections import READ_COMMITTED, Row, Sql
 from shardq.storage.postgresql.faults import translate
-from shardq.storage.postgresql.loop_cursor import LoopCursor
 from shardq.storage.postgresql.session import Session
 from shardq.storage.postgresql.signals import Channel
 from shardq.storage.requests import Capabilities
 from shardq.storage.signals import Signals
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["JoinedSession", "JoinedSignals", "JoinedStore"]
+__all__ = ["JoinedSession", "JoinedSignals", "JoinedStore", "LoopCursor"]
 
 C = TypeVar("C", psycopg.Connection[Any], psycopg.AsyncConnection[Any])
 P = ParamSpec("P")
@@ -44,6 +45,72 @@ Ts = TypeVarTuple("Ts")
 _DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
 _ABORT = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
+
+_REFUSED = {
+    "claim": "receiving",
+    "purge": "a purge",
+    "drop_queue": "the end of a queue",
+    "sweep": "a sweep",
+    "forget": "a sweep",
+}
+
+
+class LoopCursor:
+    """Runs each statement on the event loop of its connection, while the thread that asks for it waits.
+
+    A statement begins only within the transaction: nothing may slip behind its end, where the driver would begin
+    another one for it. ``begins`` lets the first statement begin the transaction.
+    """
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any], on_loop: OnLoop, *, begins: bool) -> None:
+        self._connection, self._on_loop, self._begins = connection, on_loop, begins
+        self._cursor: psycopg.AsyncRawCursor[Row] = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
+        self._rows: list[Row] = []
+        self.rowcount = -1
+        self.aborts = False
+        """True: a statement may also begin when the application leaves, which must not commit a part of a request."""
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        """How values are written and read."""
+        return self._cursor.adapters
+
+    def execute(
+        self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
+    ) -> LoopCursor:
+        """Carry out a statement. Raises Closed after the end of the transaction."""
+        self._rows = self._on_loop.run(self._execute(query, params, prepare, binary))
+        return self
+
+    async def _execute(self, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> list[Row]:
+        connection = self._connection
+        while connection.lock.locked():  # by a statement of the application, which may end the transaction
+            async with connection.lock:
+                pass
+        # From here to the begin of the statement nothing else runs on the loop, as the lock is free.
+        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+        is_left = self._on_loop.left and not self.aborts
+        if is_left or connection.closed or (is_idle and not self._begins):
+            raise Closed(
+                "the transaction of the application has ended: join another one with client.transaction()"
+            )
+        self._begins = False
+        await self._cursor.execute(query, params, prepare=prepare, binary=binary)
+        self.rowcount = self._cursor.rowcount
+        return await self._cursor.fetchall() if self._cursor.description is not None else []
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._on_loop.run(self._connection.close())
+
+    def fetchall(self) -> list[Row]:
+        """Return the rows that are left."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def fetchone(self) -> Row | None:
+        """Return the next row."""
+        return self._rows.pop(0) if self._rows else None
 
 
 class JoinedSession(Session):
@@ -215,15 +282,6 @@ class JoinedStore(WrappedStore):
                 f"{what} cannot be part of a transaction of the application on PostgreSQL: do that outside of it"
             )
         return do(*args, **kwargs)
-
-
-_REFUSED = {
-    "claim": "receiving",
-    "purge": "a purge",
-    "drop_queue": "the end of a queue",
-    "sweep": "a sweep",
-    "forget": "a sweep",
-}
 
 
 def _driver_of(connection: object, kind: type[C]) -> C:

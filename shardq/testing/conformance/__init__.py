@@ -51,7 +51,6 @@ from shardq.testing.conformance.incarnations import IncarnationContract  # noqa:
 from shardq.testing.conformance.joined_clients import JoinedClientContract  # noqa: E402
 from shardq.testing.conformance.keys import DedupeContract, UniqueKeyContract  # noqa: E402
 from shardq.testing.conformance.limits import LimitContract  # noqa: E402
-from shardq.testing.conformance.model import ModelContract  # noqa: E402
 from shardq.testing.conformance.peeking import PeekContract  # noqa: E402
 from shardq.testing.conformance.pending import PendingContract, RemovingContract  # noqa: E402
 from shardq.testing.conformance.queues import NameContract, QueueContract  # noqa: E402
@@ -59,6 +58,7 @@ from shardq.testing.conformance.release import PlaceContract, ReleaseContract  #
 from shardq.testing.conformance.retries import RetryContract  # noqa: E402
 from shardq.testing.conformance.signals import SignalContract  # noqa: E402
 from shardq.testing.conformance.transactions import TransactionContract  # noqa: E402
+from shardq.testing.state_machine import ModelContract  # noqa: E402
 
 __all__ = [
     "AckContract",

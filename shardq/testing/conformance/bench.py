@@ -32,9 +32,8 @@ from shardq.storage.requests import (
 )
 from shardq.storage.store import Store
 from shardq.testing.audit import broken_rows, drain, hidden, remains
-from shardq.testing.conformance.taken import Taken
 from shardq.testing.harness import LASTING_KINDS, RawState, StoreHarness
-from shardq.testing.messages import BundleFactory, Message, of_entries
+from shardq.testing.messages import BundleFactory, Message, Taken, of_entries
 
 __all__ = ["Bench"]
 

@@ -13,8 +13,7 @@ from typing import NamedTuple, TypeAlias
 from shardq.storage.store import Store
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, exact_time, run_together
-from shardq.testing.conformance.taken import Taken
-from shardq.testing.messages import BundleFactory, Message, of_bundle, of_bundles, of_spans
+from shardq.testing.messages import BundleFactory, Message, Taken, of_bundle, of_bundles, of_spans
 
 __all__ = ["ConcurrencyContract"]
 

@@ -10,8 +10,7 @@ from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle, EntryState, Fenced, Finish
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract
-from shardq.testing.conformance.taken import Taken
-from shardq.testing.messages import Message, of_bundle, of_slices, of_spans
+from shardq.testing.messages import Message, Taken, of_bundle, of_slices, of_spans
 
 __all__ = ["FinishContract"]
 

@@ -10,7 +10,7 @@ from operator import attrgetter, itemgetter
 import msgspec
 
 from shardq.base.shard import Shard
-from shardq.storage.cassandra.bodies import with_bundles
+from shardq.storage.cassandra.bundles import with_bundles
 from shardq.storage.cassandra.groups.changing import Draft, KnownGroups
 from shardq.storage.cassandra.groups.reading import (
     Candidate,
