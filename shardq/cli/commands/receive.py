@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -122,10 +122,16 @@ def receive(
         [queue], visibility_timeout=visibility_timeout, keep_leases=settle is Settle.AFTER
     ) as consumer:
         shown = receive_messages(consumer, limit, wait, settle, show)
-    for each in read_each(names if not shown else (), session.client.queue, session.skipped_errors):
-        if each.settings.delivery_paused:
+    if not shown:
+        _note_pauses(session, names)
+
+
+def _note_pauses(session: Session, names: Iterable[str]) -> None:
+    """Name the queues that deliver nothing because they are paused."""
+    for queue in read_each(names, session.client.queue, session.skipped_errors):
+        if queue.settings.delivery_paused:
             note(
-                f"queue {each.name} delivers no messages: it is paused; `shardq resume {each.name}` ends that"
+                f"queue {queue.name} delivers no messages: it is paused; `shardq resume {queue.name}` ends that"
             )
 
 

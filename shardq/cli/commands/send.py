@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -139,12 +139,7 @@ def send(
     the id in such a line is the dedupe key of the copy, for the queue's dedupe window. A line with a unique key keeps
     that instead.
     """
-    for name in ("dedupe_key", "unique_key"):
-        if options[name] is not None and len(bodies) > 1:
-            option = name.replace("_", "-")
-            raise click.UsageError(
-                f"--{option} is for one BODY: give {name} in the lines of --jsonl instead."
-            )
+    _check_keys(bodies, options)
     if once and not jsonl:
         raise click.UsageError("--once is for the lines of --jsonl, which have the ids of messages.")
     shared = OutgoingMessage(body=b"", **options)  # the options of a message without a body
@@ -172,6 +167,16 @@ def send(
             _finish(session, show, queue, as_json=True, error=stopped)
         raise
     _finish(session, show, queue, as_json=as_json)
+
+
+def _check_keys(bodies: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Raise UsageError for a key of one message that is given with several."""
+    for name in ("dedupe_key", "unique_key"):
+        if options[name] is not None and len(bodies) > 1:
+            option = name.replace("_", "-")
+            raise click.UsageError(
+                f"--{option} is for one BODY: give {name} in the lines of --jsonl instead."
+            )
 
 
 def _send_large(

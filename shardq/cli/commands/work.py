@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -196,12 +196,8 @@ def work(
         title, url, options = tasks, _url_of(session, tasks), _of_tasks(options)
         make = partial(TaskPool, url, tasks, queues=queues)
     else:
-        if not queues:
-            raise click.UsageError("Missing argument 'QUEUE...'.")
+        task = _handlers(queues, handlers, command)
         title, url = ", ".join(queues), session.url
-        task = (
-            _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
-        )
         make = partial(WorkerPool, url, queues, task)
     report = run_pool(make, url, title, options)
     if as_json:
@@ -228,6 +224,15 @@ def _of_tasks(options: dict[str, Any]) -> dict[str, Any]:
         if given != getattr(USUAL, name) and given is not USUAL.body_codec:
             raise click.UsageError(f"--{name.replace('_', '-')} does not go with --tasks.")
     return options
+
+
+def _handlers(
+    queues: Sequence[str], handlers: Sequence[str], command: str | None
+) -> Mapping[str, str | ShellCommand]:
+    """Return the handler of each queue: a function by its name, or a command."""
+    if not queues:
+        raise click.UsageError("Missing argument 'QUEUE...'.")
+    return _by_queue(queues, handlers) if command is None else dict.fromkeys(queues, ShellCommand(command))
 
 
 def _by_queue(queues: Sequence[str], handlers: Sequence[str]) -> dict[str, str]:
