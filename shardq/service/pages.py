@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from shardq.errors import ShardqError
 from shardq.service.access import Grant
@@ -24,7 +25,7 @@ from shardq.service.forms import Said, back_to, form_given, report_of, said_befo
 from shardq.service.page_contents import PAGES, Content, Page
 from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
-from shardq.service.rendering import made_templates
+from shardq.service.rendering import digests, made_templates
 from shardq.service.sessions import Identity, Sessions
 from shardq.service.sharing import Ticks
 
@@ -96,11 +97,12 @@ def page_routes(service: Behind) -> list[Route | Mount]:
 
 
 class _Files(StaticFiles):
-    """Scripts and styles. A browser keeps them, and asks each time whether they have changed."""
+    """Scripts and styles. A browser keeps those of this version, for which a page asks by their digests."""
 
-    def file_response(self, *given: Any, **named: Any) -> Response:
-        response = super().file_response(*given, **named)
-        response.headers["cache-control"] = "no-cache"
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        known = scope["query_string"].decode("latin-1") == digests().get(path)
+        response.headers["cache-control"] = "max-age=31536000, immutable" if known else "no-cache"
         return response
 
 

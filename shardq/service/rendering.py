@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,7 +17,7 @@ from markupsafe import Markup
 
 from shardq.base.texts import many, plural
 
-__all__ = ["made_templates"]
+__all__ = ["digests", "made_templates"]
 
 MOST_VALUES = 1_000
 """Of a body that is shown as a tree. A larger one is text: a tree takes 50 bytes of the page for each value."""
@@ -46,6 +49,7 @@ def made_templates() -> jinja2.Environment:
         compact=compact,
         as_fields=as_fields,
         with_fields=with_fields,
+        in_files=in_files,
     )
     templates.tests["few"] = are_few
     for name in templates.list_templates():
@@ -101,6 +105,18 @@ def size(count: int) -> Markup:
             short, unit = short / 1_024, larger
     text = f"{short:,.0f} {unit}" if unit == "B" else f"{short:,.1f} {unit}"
     return Markup('<span title="{:,} bytes">{}</span>').format(count, text)
+
+
+def in_files(name: str) -> str:
+    """Return the path of a file of the pages, with its digest, so that a browser need not ask for it again."""
+    return f"/static/{name}?{digests()[name]}"
+
+
+@cache
+def digests() -> Mapping[str, str]:
+    """Return a digest of each file of the pages, by its name."""
+    folder = files("shardq.service") / "static"
+    return {file.name: sha256(file.read_bytes()).hexdigest()[:16] for file in folder.iterdir()}
 
 
 def in_path(name: str) -> str:

@@ -97,9 +97,13 @@ def _shard(time_shard: int, shard: int, *, grouped: bool) -> ShardView:
     )
 
 
-def test_files_that_have_not_changed_are_not_sent_again(web) -> None:
-    for name in ("htmx-2.0.11.min.js", "uplot-1.6.32.min.js", "dashboard.js", "dashboard.css"):
-        first = web.get(f"/static/{name}")
-        assert first.headers["cache-control"] == "no-cache"
-        again = web.get(f"/static/{name}", headers={"if-none-match": first.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
+def test_a_browser_keeps_files_of_this_version_and_asks_again_for_those_of_another(web) -> None:
+    paths = re.findall(r'(?:src|href)="(/static/[^"]+)"', web.get("/").text)
+    assert len(paths) == 8
+    for path in paths:
+        assert web.get(path).headers["cache-control"] == "max-age=31536000, immutable"
+        for other in (path.partition("?")[0], path[:-1]):
+            first = web.get(other)
+            assert first.headers["cache-control"] == "no-cache"
+            again = web.get(other, headers={"if-none-match": first.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")

@@ -87,7 +87,8 @@ def test_a_claim_reads_a_body_more_than_it_takes_at_most_whatever_was_claimed_be
         (look,) = (one for one in done if "aggregate" in one["command"])
         assert sum(span.count for span in spans) == limit
         spare, of_directory = int(limit % 50 > 0), 1
-        assert look["docsExamined"] == len(spans) + spare + of_directory
+        again = look["docsExamined"] - (len(spans) + spare + of_directory)
+        assert 0 <= again <= look["numYield"]  # a document is fetched again after the server let others go on
 
 
 def test_the_first_append_to_a_shard_waits_for_disks_twice(
