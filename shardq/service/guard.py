@@ -69,6 +69,8 @@ class Guard:
             except TimeoutError as error:
                 text = f"the body was not sent within {BODY_SECONDS:g} seconds"
                 raise Refused(408, "request_timeout", text) from error
+            if message["type"] == "http.disconnect" and not whole:
+                raise Refused(400, "disconnected", "the client went away before it had sent the whole body")
             whole = not message.get("more_body", False)
             left -= len(message.get("body", b""))
             if left < 0:

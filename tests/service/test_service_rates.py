@@ -81,32 +81,43 @@ def test_keys_that_have_saved_up_all_are_forgotten() -> None:
     assert len(limits) < 11_000
 
 
-def test_a_client_that_sends_its_body_too_slowly_is_refused(url: str, orders, monkeypatch) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+@pytest.mark.parametrize("path", [f"{API}/messages/orders", "/do/send/orders", "/events"])
+@pytest.mark.parametrize(
+    ("then", "status"),
+    [
+        (None, 408),
+        ({"type": "http.request", "body": b"x" * guard.MOST_BYTES, "more_body": True}, 413),
+        ({"type": "http.disconnect"}, 400),
+    ],
+)
+def test_a_body_that_does_not_end_in_time_is_refused_on_every_path(
+    url: str, orders, monkeypatch, path: str, then: dict[str, Any] | None, status: int
+) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1 if then is None else 60.0)
     statuses: list[int] = []
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"9")]
+    kind = "application/json" if path.startswith(API) else "application/x-www-form-urlencoded"
     scope = {
         "type": "http",
-        "method": "POST",
-        "path": f"{API}/messages/orders",
+        "method": "GET" if path == "/events" else "POST",
+        "path": path,
         "query_string": b"",
-        "headers": headers,
+        "headers": [(b"host", b"localhost"), (b"content-type", kind.encode()), (b"content-length", b"9")],
     }
-    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+    parts = [each for each in (then, {"type": "http.request", "body": b"{", "more_body": True}) if each]
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> dict[str, Any]:
         return parts.pop() if parts else await asyncio.get_running_loop().create_future()
 
     async def send(message: dict[str, Any]) -> None:
         statuses.append(message.get("status", 0))
 
     async def main() -> None:
-        service = Service(url)
+        service = Service(url, ServiceOptions(ui=True))
         await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
         await service.close()
 
     asyncio.run(main())
-    assert statuses[0] == 408
+    assert statuses[0] == status
 
 
 @pytest.mark.parametrize(
