@@ -113,8 +113,10 @@ def test_a_body_that_does_not_end_in_time_is_refused_on_every_path(
 
     async def main() -> None:
         service = Service(url, ServiceOptions(ui=True))
-        await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
-        await service.close()
+        try:
+            await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
+        finally:
+            await service.close()
 
     asyncio.run(main())
     assert statuses[0] == status
@@ -151,6 +153,33 @@ def test_a_connection_is_closed_that_sends_no_whole_head(url: str, monkeypatch, 
                 await served
 
     assert asyncio.run(answer()).count(b" 200 OK") == sent.count(b"\r\n\r\n")
+
+
+def test_a_connection_is_closed_whose_client_takes_no_answer(monkeypatch) -> None:
+    monkeypatch.setattr(serving, "READ_SECONDS", 0.2)
+    ended = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": b"x" * 1_048_576, "more_body": True})
+        ended.set()
+
+    async def main() -> None:
+        config = uvicorn.Config(app, http=serving.Connection, log_config=None, lifespan="off")
+        server = uvicorn.Server(config)
+        with socket.create_server(("127.0.0.1", 0)) as bound, socket.socket() as client:
+            served = asyncio.create_task(server.serve(sockets=[bound]))
+            client.connect(bound.getsockname())
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            try:
+                await asyncio.wait_for(ended.wait(), 60)
+            finally:
+                client.close()
+                server.should_exit = True
+                await served
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])
