@@ -34,19 +34,22 @@ def form_given(kind: type, fields: Sequence[tuple[str, str]]) -> Any:
     setting, as JSON or plain text.
     """
     given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
+    ids: list[str] = []
     for name, value in fields:
         if name in _OWN or (not value and name != "body"):
             continue
         if name == "ids":
-            given.setdefault("ids", []).append(value)
+            ids.append(value)
         elif name == "headers":
             given["headers"] = dict(_header(line) for line in value.splitlines() if line.strip())
         elif name.startswith("setting."):
-            given.setdefault("settings", {})[name.removeprefix("setting.")] = _setting(value)
+            settings[name.removeprefix("setting.")] = _setting(value)
         elif name == "setting_name":
-            given.setdefault("settings", {})[value] = _setting(dict(fields).get("setting_value", ""))
+            settings[value] = _setting(dict(fields).get("setting_value", ""))
         elif name != "setting_value":
             given[name] = value
+    given |= {name: value for name, value in (("ids", ids), ("settings", settings)) if value}
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:

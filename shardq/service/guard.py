@@ -69,6 +69,8 @@ class Guard:
             except TimeoutError as error:
                 text = f"the body was not sent within {BODY_SECONDS:g} seconds"
                 raise Refused(408, "request_timeout", text) from error
+            if message["type"] == "http.disconnect" and not whole:
+                raise Refused(400, "disconnected", "the client went away before it had sent the whole body")
             whole = not message.get("more_body", False)
             left -= len(message.get("body", b""))
             if left < 0:
@@ -105,6 +107,8 @@ class Guard:
             self._check_host(host)
         if len(scope["query_string"]) > MOST_QUERY_BYTES:
             raise Refused(413, "query_too_large", f"the query has more than {MOST_QUERY_BYTES:,} bytes")
+        if b"content-length" in headers and b"transfer-encoding" in headers:  # a proxy may read the other one
+            raise Refused(400, "two_lengths", "Content-Length, Transfer-Encoding: give one of them")
         length = headers.get(b"content-length", b"0")
         if not length.isdigit():
             raise Refused(400, "invalid_length", "Content-Length: give a number of bytes")

@@ -117,7 +117,8 @@ def _text(headers: Mapping[str, object], name: str) -> str | None:
 async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
     """Move dead letters back, out of the dead-letter queue of the path.
 
-    Those stay whose queue the key does not see, was deleted, or has another dead-letter queue by now.
+    Those stay whose queue the key does not see, was deleted, or has another dead-letter queue by now. Those that
+    another redrive holds stay too, and there may be more then. One that was killed holds them until its lease expires.
     """
     every = given.ids is None and not given.reason and not given.source
     found = await _chosen(desk, name, given)
@@ -126,13 +127,13 @@ async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
         if source is not None and desk.may("act", source):  # any sender may have written that header
             by_source.setdefault(source, []).append(identity)
     error: ShardqError | None = None
-    is_source = False
+    is_source, wanted = False, 0
     for source, ids in by_source.items():
         where = None if every else MessageFilter(ids=frozenset(ids))
         try:
             queue = await desk.client.queue(source)
             if dead_letter_name(source, await queue.settings()) == name:
-                is_source = True
+                is_source, wanted = True, wanted + len(ids)
                 await queue.redrive(where=where, progress=desk.tally.counting())
         except (InvalidName, QueueNotFound):
             continue
@@ -142,7 +143,10 @@ async def redrive(desk: Desk, name: str, given: Redrive) -> Changed:
         raise error
     if not is_source:
         await _check_is_dead_letter_queue(desk, name)
-    return Changed(changed=desk.tally.changed, more=len(found) >= MOST_SCANNED)
+    more = len(found) >= MOST_SCANNED
+    if not more and desk.tally.changed < wanted:
+        more = (await (await desk.client.queue(name)).counts()).in_flight > 0
+    return Changed(changed=desk.tally.changed, more=more)
 
 
 async def _check_is_dead_letter_queue(desk: Desk, name: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -70,12 +70,13 @@ async def list_messages(desk: Desk, name: str, given: ListMessages) -> MessagesV
     async def read() -> MessagesView:
         return await asyncio.to_thread(partial(_scan, desk, name, given, now))
 
-    found = await desk.store.shared.read(("messages", name, given), read)
+    keyed = desk.grant.queues if given.header else None  # of the headers that it names, some may be hidden
+    found = await desk.store.shared.read(("messages", name, given, keyed), read)
     return msgspec.structs.replace(found, messages=[without_hidden(desk, each) for each in found.messages])
 
 
 def _scan(desk: Desk, name: str, given: ListMessages, now: datetime) -> MessagesView:
-    page, scanned = scan(name, given, _stored(desk, name, given), partial(_matches, given, now))
+    page, scanned = scan(name, given, _stored(desk, name, given), partial(_matches, desk, given, now))
     most = MOST_SHOWN_IN_LISTS if given.bodies else None
     return MessagesView(
         messages=[shown_message(desk, name, each, most=most) for each in page],
@@ -126,20 +127,23 @@ def pages_of(count: int, size: int) -> int:
     return max(1, math.ceil(count / size))
 
 
-def _matches(given: ScanFilter, now: datetime, message: StoredMessage) -> bool:
+def _matches(desk: Desk, given: ScanFilter, now: datetime, message: StoredMessage) -> bool:
     age = (now - message.enqueued_at).total_seconds()
-    header, equals, value = given.header.partition("=")
     return (
         (not given.state or message.state.value == given.state)
         and (not given.group or message.group == given.group)
         and (given.priority is None or message.priority == given.priority)
         and (given.older is None or age >= given.older)
         and (given.younger is None or age <= given.younger)
-        and (
-            not header
-            or (header in message.headers and (not equals or str(message.headers[header]) == value))
-        )
+        and (not given.header or _has_header(desk, given.header, message.headers))
     )
+
+
+def _has_header(desk: Desk, wanted: str, headers: Mapping[str, Any]) -> bool:
+    """Return whether a message has a header as ``name`` or ``name=value``, among those that the key sees."""
+    name, equals, value = wanted.partition("=")
+    matches = name in headers and (not equals or str(headers[name]) == value)
+    return matches and not _names_hidden(desk, name, headers[name])
 
 
 def shown_message(desk: Desk, queue: str, message: StoredMessage, *, most: int | None) -> MessageView:
@@ -168,12 +172,12 @@ def shown_message(desk: Desk, queue: str, message: StoredMessage, *, most: int |
 
 def without_hidden(desk: Desk, message: MessageView) -> MessageView:
     """Return a message without the headers that name a queue which the key does not see."""
-    headers = {
-        name: value
-        for name, value in message.headers.items()
-        if not any(map(desk.hides, _queues_in(name, value)))
-    }
+    headers = {name: value for name, value in message.headers.items() if not _names_hidden(desk, name, value)}
     return message if headers == message.headers else msgspec.structs.replace(message, headers=headers)
+
+
+def _names_hidden(desk: Desk, header: str, value: Any) -> bool:
+    return any(map(desk.hides, _queues_in(header, value)))
 
 
 def _queues_in(header: str, value: Any) -> Iterable[object]:
@@ -323,7 +327,7 @@ async def remove_matching(desk: Desk, name: str, given: ScanFilter) -> Changed:
 
     def choose() -> tuple[list[str], int]:
         stored = list(_stored(desk, name, given))
-        return [each.id for each in stored if _matches(given, now, each)], len(stored)
+        return [each.id for each in stored if _matches(desk, given, now, each)], len(stored)
 
     ids, scanned = await asyncio.to_thread(choose)
     return await remove_each(desk, name, ids, more=scanned >= given.scan)

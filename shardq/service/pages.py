@@ -194,6 +194,7 @@ def problem_page(service: Behind, request: Request, problem: Problem) -> Respons
 def _events(service: Behind) -> Answer:
     async def events(request: Request) -> Response:
         service.sessions.identify(request)
+        await request.body()  # which is refused like others; a stream that has begun cannot be
         return _event_stream(service.store.ticks)
 
     return events

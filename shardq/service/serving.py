@@ -40,6 +40,9 @@ END_SECONDS = 10
 HEAD_SECONDS = 30.0
 """For a client to send the head of a request."""
 
+READ_SECONDS = 30.0
+"""For a client to take some of an answer."""
+
 MOST_PROCESSES = 64
 _WAITING = 2_048  # connections that are not accepted yet
 
@@ -180,12 +183,13 @@ def _bound(plan: ServePlan) -> socket.socket:
 
 
 class Connection(H11Protocol):
-    """A connection that is closed when a client does not send the head of a request in time.
+    """A connection that is closed when a client does not send the head of a request in time, or takes no answer.
 
-    The server itself waits for ever: for the first head, and for one that has begun.
+    The server itself waits for ever: for the first head, for one that has begun, and for a client that does not read.
     """
 
     _end: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first head."""
@@ -195,13 +199,37 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
         super().connection_lost(exc)
-        if self._end is not None:
-            self._end.cancel()
+        for timer in (self._end, self._unread):
+            if timer is not None:
+                timer.cancel()
 
     def handle_events(self) -> None:
         """Handle what was received. It is also called when a request was answered."""
         super().handle_events()
         self._bound_the_wait()
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._expect_less(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Wait no longer: the client has read."""
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
+    def _expect_less(self, unread: int) -> None:
+        """End the connection if none of the bytes that are unread is taken in time."""
+
+        def check() -> None:
+            left = self.transport.get_write_buffer_size()
+            if left < unread:
+                self._expect_less(left)
+            else:
+                self.transport.abort()
+
+        self._unread = self.loop.call_later(READ_SECONDS, check)
 
     def _bound_the_wait(self) -> None:
         waits = self.cycle is None or self.cycle.response_complete

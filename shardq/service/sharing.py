@@ -95,7 +95,9 @@ class Ticks:
         return self._stopped or len(self._listeners) >= MOST_LISTENERS
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        """Yield server-sent events until the service stops."""
+        """Yield server-sent events until the service stops; none to a listener beyond the bound."""
+        if self.full:  # others have come since the request was let in; the browser tries again
+            return
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(2)
         self._listeners.add(queue)
         if self._ticking is None or self._ticking.done():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 from hypothesis import HealthCheck, example, given, settings
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shardq.service.endpoints import ACTIONS, ENDPOINTS, Endpoint
 from shardq.service.forms import COOKIE as SAID
+from tests.service.forms import token_of
 
 TRIES = 60
 QUIET = settings(max_examples=TRIES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -81,6 +82,47 @@ def test_no_parameters_of_any_endpoint_break_it(web, orders) -> None:
     with orders.producer() as producer:
         producer.send_many([b'{"n": 1}'] * 3, group="ada")
     _try(web)
+
+
+own_fields = st.sampled_from(
+    [
+        "settings",
+        "setting.",
+        "setting.name",
+        "setting.shards",
+        "setting_name",
+        "setting_value",
+        "headers",
+        "ids",
+        "back",
+    ]
+)
+
+
+@st.composite
+def forms(draw: st.DrawFn) -> tuple[str, str, list[tuple[str, str]]]:
+    endpoint = draw(st.sampled_from(list(ACTIONS.values())))
+    fields = own_fields | st.sampled_from([*endpoint.given.__struct_fields__, "unknown"])
+    texts = st.sampled_from(["", "orders", "fresh", "1", "a: b", "[1]"]) | st.text(max_size=20)
+    return endpoint.name, draw(names), draw(st.lists(st.tuples(fields, texts), max_size=6))
+
+
+@QUIET
+@given(forms())
+@example(("alter_queue", "orders", [("settings", "x"), ("setting.shards", "3")]))
+@example(("redrive", "orders.dead", [("ids", "x"), ("ids", "y"), ("settings", "x"), ("setting_name", "ids")]))
+def _try_forms(web: Any, token: str, form: tuple[str, str, list[tuple[str, str]]]) -> None:
+    action, name, fields = form
+    body = urlencode([("csrf", token), *fields], errors="replace")
+    kind = {"content-type": "application/x-www-form-urlencoded"}
+    answer = web.post(
+        f"/do/{action}/{quote(name, safe='')}", content=body, headers=kind, follow_redirects=False
+    )
+    assert answer.status_code < 500, (form, answer.text)
+
+
+def test_no_fields_of_a_form_break_it(ui, orders) -> None:
+    _try_forms(ui, token_of(ui.get("/queues").text))
 
 
 @QUIET

@@ -100,6 +100,20 @@ def test_letters_of_a_hidden_queue_name_it_nowhere(log_in, client) -> None:
     assert web.get(f"{API}/dead-letters/orders.dead", params={"source": "wages"}).status_code == 404
 
 
+def test_a_filter_by_headers_finds_only_headers_that_the_key_sees(log_in, client) -> None:
+    letters = client.create_queue("orders.dead", max_deliveries=None)
+    with letters.producer() as producer:
+        producer.send(b"1", headers={"shardq-queue": "wages"})
+        producer.send(b"2", headers={"shardq-queue": "orders"})
+    everything, orders = log_in("**"), log_in("orders*")
+    for header, seen in (("shardq-queue", 1), ("shardq-queue=wages", 0), ("shardq-queue=orders", 1)):
+        for web, count in ((everything, 2 if header == "shardq-queue" else 1), (orders, seen)):
+            found = web.get(f"{API}/messages/orders.dead", params={"header": header}).json()
+            assert (found["matching"], len(found["messages"])) == (count, count)
+    removal = orders.post(f"{API}/remove-matching/orders.dead", json={"header": "shardq-queue=wages"})
+    assert removal.json()["changed"] == 0
+
+
 def test_a_step_names_no_hidden_queue_of_its_workflow(log_in, client, url) -> None:
     from shardq.tasks import Tasks, chain
 

@@ -81,32 +81,45 @@ def test_keys_that_have_saved_up_all_are_forgotten() -> None:
     assert len(limits) < 11_000
 
 
-def test_a_client_that_sends_its_body_too_slowly_is_refused(url: str, orders, monkeypatch) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1)
+@pytest.mark.parametrize("path", [f"{API}/messages/orders", "/do/send/orders", "/events"])
+@pytest.mark.parametrize(
+    ("then", "status"),
+    [
+        (None, 408),
+        ({"type": "http.request", "body": b"x" * guard.MOST_BYTES, "more_body": True}, 413),
+        ({"type": "http.disconnect"}, 400),
+    ],
+)
+def test_a_body_that_does_not_end_in_time_is_refused_on_every_path(
+    url: str, orders, monkeypatch, path: str, then: dict[str, Any] | None, status: int
+) -> None:
+    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1 if then is None else 60.0)
     statuses: list[int] = []
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"9")]
+    kind = "application/json" if path.startswith(API) else "application/x-www-form-urlencoded"
     scope = {
         "type": "http",
-        "method": "POST",
-        "path": f"{API}/messages/orders",
+        "method": "GET" if path == "/events" else "POST",
+        "path": path,
         "query_string": b"",
-        "headers": headers,
+        "headers": [(b"host", b"localhost"), (b"content-type", kind.encode()), (b"content-length", b"9")],
     }
-    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+    parts = [each for each in (then, {"type": "http.request", "body": b"{", "more_body": True}) if each]
 
-    async def receive() -> dict[str, object]:
+    async def receive() -> dict[str, Any]:
         return parts.pop() if parts else await asyncio.get_running_loop().create_future()
 
     async def send(message: dict[str, Any]) -> None:
         statuses.append(message.get("status", 0))
 
     async def main() -> None:
-        service = Service(url)
-        await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
-        await service.close()
+        service = Service(url, ServiceOptions(ui=True))
+        try:
+            await asyncio.wait_for(service(scope, receive, send), 30)  # type: ignore[arg-type]
+        finally:
+            await service.close()
 
     asyncio.run(main())
-    assert statuses[0] == 408
+    assert statuses[0] == status
 
 
 @pytest.mark.parametrize(
@@ -140,6 +153,33 @@ def test_a_connection_is_closed_that_sends_no_whole_head(url: str, monkeypatch, 
                 await served
 
     assert asyncio.run(answer()).count(b" 200 OK") == sent.count(b"\r\n\r\n")
+
+
+def test_a_connection_is_closed_whose_client_takes_no_answer(monkeypatch) -> None:
+    monkeypatch.setattr(serving, "READ_SECONDS", 0.2)
+    ended = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": b"x" * 1_048_576, "more_body": True})
+        ended.set()
+
+    async def main() -> None:
+        config = uvicorn.Config(app, http=serving.Connection, log_config=None, lifespan="off")
+        server = uvicorn.Server(config)
+        with socket.create_server(("127.0.0.1", 0)) as bound, socket.socket() as client:
+            served = asyncio.create_task(server.serve(sockets=[bound]))
+            client.connect(bound.getsockname())
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            try:
+                await asyncio.wait_for(ended.wait(), 60)
+            finally:
+                client.close()
+                server.should_exit = True
+                await served
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), 1e9])

@@ -64,3 +64,17 @@ def test_the_log_of_a_redrive_that_fails_has_the_number_of_those_that_moved(
     (line,) = (json.loads(record.message) for record in caplog.records)
     assert (line["outcome"], line["changed"]) == ("queue_paused", 3)
     assert orders.counts().ready == 3
+
+
+@pytest.mark.parametrize("chosen", ["ids", "reason", "all"])
+def test_letters_that_are_held_elsewhere_are_reported_as_more(web, orders, client, chosen: str) -> None:
+    _give_up(orders, 3)
+    dead = client.queue("orders.dead")
+    given = {"ids": {"ids": [each.id for each in dead.peek(3)]}, "reason": {"reason": "bank"}, "all": {}}[
+        chosen
+    ]
+    with dead.consumer() as consumer:
+        held = consumer.receive(3, wait=5)  # as a redrive does, also one that was killed since
+        assert web.post(f"{API}/redrive/orders.dead", json=given).json() == {"changed": 0, "more": True}
+        held.release()
+    assert web.post(f"{API}/redrive/orders.dead", json=given).json() == {"changed": 3, "more": False}

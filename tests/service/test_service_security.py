@@ -209,6 +209,8 @@ def test_sizes_are_checked_before_anything_is_read(web, orders) -> None:
             answer = web.request(method, path)
             assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, allowed)
     assert web.get("/livez", headers={"content-length": "-1"}).status_code == 400
+    both = {"content-length": "2", "transfer-encoding": "chunked"}
+    assert web.post(path, content=b"{}", headers={**json_type, **both}).json()["code"] == "two_lengths"
 
 
 def test_every_answer_has_the_headers_of_a_safe_page(web) -> None:

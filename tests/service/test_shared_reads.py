@@ -15,7 +15,7 @@ import pytest
 from shardq.errors import StoreUnavailable
 from shardq.service import Service, ServiceOptions
 from shardq.service.desk import StoreReads
-from shardq.service.sharing import SharedReads, Ticks
+from shardq.service.sharing import MOST_LISTENERS, SharedReads, Ticks
 from shardq.service.views import QueueRow
 from shardq.testing import ManualTimer
 
@@ -305,6 +305,18 @@ def test_a_stop_ends_every_stream() -> None:
         assert ticks.full
 
     asyncio.run(asyncio.wait_for(main(), 5))
+
+
+def test_streams_that_begin_together_do_not_exceed_the_bound() -> None:
+    async def main() -> int:
+        ticks = Ticks(60)
+        assert not ticks.full
+        streams = [ticks.events() for _ in range(MOST_LISTENERS + 5)]  # all were let in before one began
+        firsts = [await anext(stream, None) for stream in streams]
+        ticks.stop()
+        return sum(first is not None for first in firsts)
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == MOST_LISTENERS
 
 
 def test_two_viewers_of_a_page_ask_the_store_once(url) -> None:
