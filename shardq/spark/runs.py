@@ -37,6 +37,7 @@ from shardq.core.sending.storing import store_sends
 from shardq.errors import ReplayConflict
 from shardq.spark.parts import Common, RunPart, commons_of
 from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
+from shardq.topics.envelopes import counts_in_envelopes, enveloped
 
 __all__ = ["Run"]
 
@@ -56,7 +57,7 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     fingerprint: str
     moment: int
     layout: Layout
-    counts: tuple[int, ...]  # of messages in each bundle
+    counts: tuple[int, ...]  # of messages in each bundle, or in each envelope
     lanes_by_shard: bool = False  # lanes of one shard share bundles; an older part has them apart
     # this number of messages of incomplete bundles goes to one shard; 0, as before: each has its own
     turn_messages: int = 0
@@ -94,7 +95,8 @@ class Run:
     """Sends the parts of one run to one queue. Safe for threads.
 
     ``pace`` is called with the number of messages before they are appended, and may wait. With ``execution``, which
-    all attempts of one execution have in common, a part that another execution had otherwise is sent once more.
+    all attempts of one execution have in common, a part that another execution had otherwise is sent once more. With
+    ``in_envelopes`` the queue is the log of a topic, and each bundle becomes an envelope.
     """
 
     def __init__(
@@ -107,9 +109,10 @@ class Run:
         bundle_bytes: int,
         pace: Callable[[int], None] = lambda _: None,
         execution: str = "",
+        in_envelopes: bool = False,
     ) -> None:
         self._context, self._name, self._window, self._pace = context, name, window, pace
-        self._execution = execution
+        self._execution, self._in_envelopes = execution, in_envelopes
         self._bundle_messages, self._bundle_bytes = bundle_messages, bundle_bytes
         self._decisions = DecisionLog(context, f"{_PREFIX}{name}:")
 
@@ -131,7 +134,7 @@ class Run:
             execution=self._execution,
             group_lanes=self._context.settings.group_concurrency,
         )
-        counts = tuple(self._counts(part.bodies, offered.commons(part)))
+        counts = tuple(self._counts(part, offered.commons(part)))
         offered = msgspec.structs.replace(offered, counts=counts)
         part, terms, entry = self._decide(part, offered)
         if entry.done:
@@ -184,6 +187,8 @@ class Run:
 
     def _bundles(self, part: RunPart, terms: _Terms) -> Iterator[PlannedBundle]:
         layout, counts = terms.layout, iter(terms.counts)
+        if self._in_envelopes and sum(terms.counts) < len(part.bodies):  # an older version counted envelopes
+            counts = self._counts(part, terms.commons(part))
         turns = defaultdict[int, _Turn](lambda: _Turn(part.turn, terms.turn_messages))
         sequence = 0
         for common in terms.commons(part):
@@ -200,15 +205,27 @@ class Run:
                 identity = repeatable_bundle_id(
                     terms.moment, sequence, self._context.name, self._name, part.name
                 )
-                yield _planned(shard, identity, part, common, places, terms.moment)
+                planned = _planned(shard, identity, part, common, places, terms.moment)
+                yield self._enveloped(planned) if self._in_envelopes else planned
                 sequence, start = sequence + 1, start + len(places)
 
-    def _counts(self, bodies: Sequence[bytes], commons: Iterable[Common]) -> Iterator[int]:
-        """Yield how many messages fill each bundle, by their number and their bytes."""
+    def _enveloped(self, planned: PlannedBundle) -> PlannedBundle:
+        """Put the messages of a bundle into one; raises MessageTooLarge when they grew since an earlier attempt."""
+        made = enveloped(planned.data, planned.count)
+        admit(self._context, RUN, len(planned.data))
+        data = encode_bundle(BundleData([made.body], [dict(made.headers)] if made.headers else None))
+        return msgspec.structs.replace(planned, count=1, data=data)
+
+    def _counts(self, part: RunPart, commons: Iterable[Common]) -> Iterator[int]:
+        """Yield how many messages fill each bundle or envelope, by their number and their bytes."""
+        if self._in_envelopes:
+            headers = part.headers or [None] * len(part.bodies)
+            yield from counts_in_envelopes(zip(part.bodies, headers, strict=True))
+            return
         for common in commons:
             start = 0
             while start < len(common.places):
-                some = _picked(bodies, common.places[start : start + self._bundle_messages])
+                some = _picked(part.bodies, common.places[start : start + self._bundle_messages])
                 filled = bisect_left(list(accumulate(map(len, some))), self._bundle_bytes) + 1
                 yield min(filled, len(some))
                 start += min(filled, len(some))

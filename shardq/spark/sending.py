@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
-import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
@@ -28,7 +27,6 @@ from shardq.spark.connection import task_context
 from shardq.spark.options import SendOptions
 from shardq.spark.parts import RunPart, parts_of
 from shardq.spark.runs import Run
-from shardq.topics.envelopes import packed
 
 __all__ = ["TaskAbandoned", "Throttle", "send_partition"]
 
@@ -120,6 +118,7 @@ def send_partition(
             bundle_bytes=BUNDLE_BYTES,
             pace=_at_once if publishes else throttle.pass_through,
             execution=execution,
+            in_envelopes=publishes,
         )
         send = partial(_publish, sender, throttle) if publishes else sender.send
         return _send_all(send, _while_wanted(parts), in_flight)
@@ -143,16 +142,7 @@ def _at_once(_: int) -> None:
 def _publish(run: Run, throttle: Throttle, part: RunPart) -> int:
     """Store a part in the log of a topic; returns how many rows were stored now."""
     throttle.pass_through(len(part.bodies))
-    return len(part.bodies) if run.send(_in_envelopes(part)) else 0
-
-
-def _in_envelopes(part: RunPart) -> RunPart:
-    """Return the part as messages of a topic's log, the same ones in every attempt; raises MessageTooLarge."""
-    headers = part.headers or [None] * len(part.bodies)
-    made = list(packed(zip(part.bodies, headers, strict=True)))
-    return msgspec.structs.replace(
-        part, bodies=[each.body for each in made], headers=[each.headers for each in made]
-    )
+    return run.send(part)
 
 
 def _send_all(send: Callable[[RunPart], int], parts: Iterator[RunPart], in_flight: int) -> tuple[int, int]:

@@ -29,10 +29,11 @@ __all__ = [
     "Stamp",
     "TopicMessage",
     "copies_of",
+    "counts_in_envelopes",
     "envelope",
+    "enveloped",
     "envelopes",
     "is_envelope",
-    "packed",
 ]
 
 _log = Log(__name__)
@@ -127,18 +128,22 @@ def envelopes(
     """
     check_bodies(bodies, "publish one body with `publish`")
     headers = _headers(shared)
-    return _pack(bodies, lambda item: None if is_envelope(item) else _of(item, headers, codec, stamp))
+    return _pack(
+        bodies, lambda item: None if is_envelope(item) else _of(item, headers, codec, stamp), _packed
+    )
 
 
-def packed(messages: Iterable[tuple[bytes, Headers | None]]) -> Iterator[OutgoingMessage]:
-    """Put bodies and headers that are fit to be published into envelopes; raises MessageTooLarge."""
-    return _pack(messages, lambda message: _checked(*message))
+def counts_in_envelopes(messages: Iterable[tuple[bytes, Headers | None]]) -> Iterator[int]:
+    """Yield how many of these bodies and headers each envelope holds; raises MessageTooLarge."""
+    return _pack(messages, lambda message: _checked(*message), len)
 
 
 def _pack(
-    items: Iterable[Any], read: Callable[[Any], tuple[bytes, Headers | None] | None]
-) -> Iterator[OutgoingMessage]:
-    """Put items into envelopes, but for those that are one: nothing is read of them."""
+    items: Iterable[Any],
+    read: Callable[[Any], tuple[bytes, Headers | None] | None],
+    make: Callable[[Sequence[tuple[bytes, Headers | None]]], Any],
+) -> Iterator[Any]:
+    """Make something of the items of each envelope, and pass on those that are one: nothing is read of them."""
     waiting: list[tuple[bytes, Headers | None]] = []
     size = 0
     for position, item in enumerate(items):
@@ -146,13 +151,13 @@ def _pack(
             message = read(item)
         except InvalidMessage as error:
             if waiting:
-                yield _packed(waiting)
+                yield make(waiting)
             error.position = position
             raise
         added = 0 if message is None else len(message[0]) + size_of(message[1])
         full = len(waiting) == _MESSAGES or size >= _BYTES or size + added > MOST_BYTES
         if waiting and (message is None or full):
-            yield _packed(waiting)
+            yield make(waiting)
             waiting, size = [], 0
         if message is None:
             yield item
@@ -160,7 +165,7 @@ def _pack(
             waiting.append(message)
             size += added
     if waiting:
-        yield _packed(waiting)
+        yield make(waiting)
 
 
 def copies_of(found: Sequence[Envelope], by: Filter) -> Iterator[Copies]:
@@ -206,11 +211,15 @@ def _checked(body: bytes, headers: Headers | None) -> tuple[bytes, Headers | Non
     return body, headers
 
 
+def enveloped(data: bytes, count: int) -> OutgoingMessage:
+    """Return the envelope of this number of messages, which are laid out as the data of a bundle."""
+    return OutgoingMessage(body=data, headers={_COUNT: count} if count > 1 else None)
+
+
 def _packed(messages: Sequence[tuple[bytes, Headers | None]]) -> OutgoingMessage:
     headers = [each for _, each in messages]
     data = BundleData([body for body, _ in messages], headers if any(headers) else None)
-    count = len(messages)
-    return OutgoingMessage(body=encode_bundle(data), headers={_COUNT: count} if count > 1 else None)
+    return enveloped(encode_bundle(data), len(messages))
 
 
 def _chosen(messages: BundleData, positions: Sequence[int]) -> BundleData:

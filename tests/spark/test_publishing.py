@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 import shardq
+from shardq.core.context.decision_log import Decision, DecisionLog
+from shardq.core.sending.storing import store_sends
 from shardq.errors import InvalidMessage, InvalidSetting, MessageTooLarge
+from shardq.spark import runs
 from shardq.spark.ddl import columns_of
 from shardq.spark.source import ShardqDataSource
 from shardq.topics import Topic, TopicNotFound
@@ -46,6 +52,64 @@ def test_rows_go_to_every_subscription_that_takes_them_once(topic, open_sink) ->
     ]
     assert received(topic, "all") == expected
     assert received(topic, "orders") == [row for row in expected if "shardq-subject" in row[1]]
+
+
+@pytest.fixture
+def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Make an attempt that dies when it has stored one request."""
+
+    def die(attempt: Callable[..., int], rows: Any) -> None:
+        requests = itertools.count()
+
+        def fail(*arguments: Any) -> Any:
+            if next(requests) >= 1:
+                raise RuntimeError("the task died here")
+            return store_sends(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(runs, "store_sends", fail)
+            with pytest.raises(RuntimeError, match="died here"):
+                attempt(rows)
+
+    return die
+
+
+def with_ids(size: int) -> list[tuple[int, str]]:
+    return [(number, f"{number:04}".ljust(size, ".")) for number in range(1_400)]
+
+
+@on_every_store
+@pytest.mark.parametrize("sizes", [(4, 900), (900, 4)], ids=["larger", "smaller"])
+def test_rows_with_ids_are_published_once_though_their_bodies_change(topic, open_sink, dying, sizes) -> None:
+    attempt = open_sink(None, "name int, body string", topic="events", idColumn="name")
+    dying(attempt, with_ids(sizes[0]))
+    assert attempt(with_ids(sizes[1])[::-1]) == 1_400
+    assert [body[:4] for body, _ in received(topic, "all")] == [f"{number:04}" for number in range(1_400)]
+
+
+def test_an_envelope_that_grew_above_what_a_topic_takes_is_refused(topic, open_sink, dying) -> None:
+    attempt = open_sink(None, "name int, body string", topic="events", idColumn="name")
+    dying(attempt, with_ids(4))
+    with pytest.raises(MessageTooLarge):
+        attempt(with_ids(5_000))
+
+
+def test_a_part_of_an_older_version_which_counted_envelopes_is_completed(
+    topic, open_sink, dying, monkeypatch
+) -> None:
+    decide = DecisionLog.decide
+
+    def older(log: DecisionLog, key: str, value: str, window: int) -> Decision:
+        terms = json.loads(value)
+        terms[3] = [1 for _ in terms[3]]
+        return decide(log, key, json.dumps(terms), window)
+
+    attempt = open_sink(None, "name int, body string", topic="events", idColumn="name")
+    with monkeypatch.context() as patch:
+        patch.setattr(DecisionLog, "decide", older)
+        dying(attempt, with_ids(4))
+    assert attempt(with_ids(4)) == 1_400
+    assert [body for body, _ in received(topic, "all")] == [f"{number:04}" for number in range(1_400)]
 
 
 def test_spark_writes_to_all_subscriptions(spark, topic, url) -> None:
