@@ -92,7 +92,7 @@ faults: $(READY)  ## break things under load and check every message (STORE=sqli
 faults-full: $(READY)  ## the same in 10 rounds with 200,000 messages (half an hour on SQLite, 45 minutes on MongoDB, 90 on Cassandra)
 	tools/faults/run --rounds 10 --messages 200000 --store $(or $(STORE),all) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-power-loss: $(READY)  ## cut the power under SQLite at 250 moments and check what is left (5 minutes; needs a C compiler; STORE=mongodb or cassandra-batch, -group, -periodic; CUTS= SEED= MESSAGES=)
+power-loss: $(READY)  ## cut the power under SQLite at 250 moments and check what is left (5 minutes; needs a C compiler; STORE=mongodb, postgresql or cassandra-batch, -group, -periodic; CUTS= SEED= MESSAGES=)
 	tools/power_loss/run $(if $(STORE),--store $(STORE)) $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(MESSAGES),--messages $(MESSAGES)) $(ARGS)
 
 docs: $(READY)  ## regenerate the command reference

@@ -303,7 +303,8 @@ class Store(KeyRegister, Protocol):
         in their order, the queues that have some since its last answer, and MAY return others. When there are none it
         listens until ``rest``. ``wake`` MUST be called at once when any thread of this process appends or releases
         messages in one of these queues. It SHOULD be called within 50 ms when another process does, and MAY be more
-        often. Without such signals, consumers poll. ``wake`` takes no lock and returns at once.
+        often. After ``rest`` has returned it MUST NOT be called. Without such signals, consumers poll. ``wake`` takes
+        no lock and returns at once.
 
         However many listen, they MUST share one thread and one connection of the client.
         """

@@ -30,6 +30,22 @@ memory[5000:5004] = b"late"
 memory.close()
 """
 
+AS_SERVERS_WRITE = """
+import ctypes, os, sys
+os.chdir(sys.argv[1])
+file = os.open("./log", os.O_RDWR | os.O_CREAT)
+os.pwritev(file, [b"in ", b"parts"], 4)
+os.posix_fallocate(file, 0, 64)
+os.fsync(file)
+os.link("log", "same")
+os.truncate("log", 6)
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+stream = libc.fopen(b"stream", b"w")
+libc.fputs(b"by libc itself", ctypes.c_void_p(stream))
+libc.fclose(ctypes.c_void_p(stream))
+"""
+
 
 @pytest.fixture(scope="module", autouse=True)
 def compiler() -> None:
@@ -74,3 +90,16 @@ def test_what_is_written_through_mapped_memory_lasts_when_it_was_synced(tmp_path
     kept = disk.image(everything, 512)["log"]
     assert kept == bytes(10) + b"safe" + bytes(4986) + b"late" + bytes(3188)
     assert kept == (tmp_path / "data" / "log").read_bytes()
+
+
+def test_relative_names_streams_links_and_writes_in_parts_are_recorded(tmp_path: Path) -> None:
+    recorder, disk = Recorder(tmp_path), Disk(names_last=True)
+    subprocess.run(
+        [sys.executable, "-c", AS_SERVERS_WRITE, str(recorder.folder)], env=recorder.environment, check=True
+    )
+    for change in read_log(recorder.log):
+        disk.apply(change)
+    kept = disk.image(everything, 512)
+    assert kept == {path.name: path.read_bytes() for path in recorder.folder.iterdir()}
+    assert kept == {"log": bytes(4) + b"in", "same": bytes(4) + b"in", "stream": b"by libc itself"}
+    assert disk.image(nothing, 512) == {"log": bytes(4) + b"in parts" + bytes(52)}

@@ -387,6 +387,30 @@ def test_what_is_no_news_is_not_looked_at_again_and_again(
     own.close()
 
 
+def test_a_listener_that_rests_while_the_numbers_are_read_is_not_woken(tmp_path: Path) -> None:
+    reading, goes_on, numbers = threading.Event(), threading.Event(), {"orders": 0}
+
+    def read(_: Sequence[str]) -> Mapping[str, int]:
+        if numbers["orders"] and threading.current_thread() is not threading.main_thread():
+            reading.set()
+            goes_on.wait(20)
+        return dict(numbers)
+
+    own, woken, seen = Signals(read, tmp_path / "queue.db"), list[str](), threading.Event()
+    resting = own.listen(lambda: woken.append("rests"))
+    listening = own.listen(seen.set)
+    for each in (resting, listening):
+        assert not each.news(["orders"])
+    numbers["orders"] = 1
+    while not reading.wait(0.01):  # the thread may not sleep yet
+        own.announce()
+    resting.rest()
+    goes_on.set()
+    assert seen.wait(20)
+    assert not woken
+    own.close()
+
+
 @pytest.mark.parametrize(("every", "most"), [(0.0, 60), (0.004, 60), (0.05, 15)])
 def test_what_is_told_again_and_again_without_news_is_looked_at_50_times_a_second(
     tmp_path: Path, every: float, most: int

@@ -16,7 +16,7 @@ from .trial import Cut, Lies, Recording, Store, cut, record
 __all__ = ["run"]
 
 
-STORES = ("sqlite", "mongodb", "cassandra-batch", "cassandra-group", "cassandra-periodic")
+STORES = ("sqlite", "mongodb", "postgresql", "cassandra-batch", "cassandra-group", "cassandra-periodic")
 
 
 @click.command()
@@ -41,9 +41,24 @@ def _store(name: str) -> Store:
         from .mongodb_store import MongodbStore  # noqa: PLC0415 -- only this store needs the driver
 
         return MongodbStore()
+    if name == "postgresql":
+        from .postgresql_store import PostgresqlStore  # noqa: PLC0415 -- likewise
+
+        return PostgresqlStore()
     from .cassandra_store import CassandraStore  # noqa: PLC0415 -- likewise
 
     return CassandraStore(name.partition("-")[2])
+
+
+def _hasty(name: str) -> tuple[str, Store] | None:
+    """Return a store that confirms before it syncs; of the others shardq refuses that."""
+    if name == "sqlite":
+        return "synchronous=normal", SqliteStore("?synchronous=normal")
+    if name == "postgresql":
+        from .postgresql_store import PostgresqlStore  # noqa: PLC0415 -- only this store needs the driver
+
+        return "synchronous_commit=off", PostgresqlStore({"synchronous_commit": "off"})
+    return None
 
 
 def _trials(scratch: Path, name: str, cuts: int, messages: int, seed: int, control_cuts: int) -> bool:
@@ -55,11 +70,11 @@ def _trials(scratch: Path, name: str, cuts: int, messages: int, seed: int, contr
     for title, lies in _lies(store):
         controls.append(cut(store, recording, scratch, cuts=control_cuts, seed=seed, lies=lies))
         _report(f"control: {title}", recording, controls[-1])
-    if name == "sqlite":  # of the others shardq refuses what confirms before it syncs
-        hasty = SqliteStore("?synchronous=normal")
-        recording = record(hasty, scratch / "hasty", messages=messages, seed=seed)
-        controls.append(cut(hasty, recording, scratch, cuts=control_cuts, seed=seed))
-        _report("control: synchronous=normal", recording, controls[-1])
+    if (hasty := _hasty(name)) is not None:
+        title, store = hasty
+        recording = record(store, scratch / "hasty", messages=messages, seed=seed)
+        controls.append(cut(store, recording, scratch, cuts=control_cuts, seed=seed))
+        _report(f"control: {title}", recording, controls[-1])
     bad = [each for each in done if each.offences]
     for each in bad:
         click.echo(

@@ -144,6 +144,8 @@ class Disk:
                 if old in self._names:
                     self._move(new, self._names[old])
                     self._move(old, None)
+            case Kind.LINK:
+                self._move(change.name, self._files[change.file])
             case Kind.SYNC_BEGIN | Kind.SYNC_END if not self._ignores_syncs:
                 self._sync(change)
             case _:

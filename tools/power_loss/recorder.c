@@ -41,6 +41,7 @@ __attribute__((constructor)) static void start(void) {
     const char *path = getenv("POWER_LOSS_LOG");
     folder = getenv("POWER_LOSS_FOLDER");
     if (!path || !folder) return;
+    folder = strdup(folder); /* servers write the names of their processes over the environment */
     folder_length = strlen(folder);
     int (*open_)(const char *, int, ...) = dlsym(RTLD_NEXT, "open64");
     int fd = open_(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -63,24 +64,36 @@ void recorder_write_down(uint32_t what, uint64_t file, uint64_t value, const voi
     errno = before;
 }
 
-static int inside(const char *path) {
-    if (log_file < 0 || !path || strncmp(path, folder, folder_length)) return 0;
-    if (path[folder_length] && path[folder_length] != '/') return 0;
-    size_t length = strlen(path);
-    return length < 4 || strcmp(path + length - 4, "-shm"); /* the shared memory need not last */
-}
+enum { LONGEST_PATH = 4096 };
 
-static const char *below(const char *path) { return path[folder_length] ? path + folder_length + 1 : ""; }
+/* The path below the folder; NULL when it is elsewhere. A relative one is below the working directory, as servers have it. */
+static const char *below(const char *path, char *space) {
+    if (log_file < 0 || !path) return NULL;
+    int before = errno;
+    if (*path != '/') {
+        while (!strncmp(path, "./", 2)) path += 2;
+        size_t used = getcwd(space, LONGEST_PATH) ? strlen(space) : 0;
+        if (used && strcmp(path, ".")) snprintf(space + used, LONGEST_PATH - used, "/%s", path);
+        path = used ? space : "";
+    }
+    errno = before;
+    if (strncmp(path, folder, folder_length) || (path[folder_length] && path[folder_length] != '/')) return NULL;
+    size_t length = strlen(path);
+    if (length >= 4 && !strcmp(path + length - 4, "-shm")) return NULL; /* the shared memory need not last */
+    return path[folder_length] ? path + folder_length + 1 : "";
+}
 
 uint64_t recorder_file_of(int fd) { return fd >= 0 && fd < FILES ? watched[fd] : 0; }
 
 static int opened(int fd, const char *path, int flags) {
     struct stat status;
+    char space[LONGEST_PATH];
     if (fd < 0 || fd >= FILES || log_file < 0) return fd;
     watched[fd] = 0;
-    if (!inside(path) || fstat(fd, &status)) return fd;
+    const char *name = below(path, space);
+    if (!name || fstat(fd, &status)) return fd;
     watched[fd] = status.st_ino;
-    recorder_write_down(NAME, status.st_ino, S_ISDIR(status.st_mode), below(path), strlen(below(path)));
+    recorder_write_down(NAME, status.st_ino, S_ISDIR(status.st_mode), name, strlen(name));
     if (flags & O_TRUNC) recorder_write_down(TRUNCATE, status.st_ino, 0, "", 0);
     return fd;
 }
@@ -174,9 +187,28 @@ SYNC(fdatasync)
 FOPEN(fopen)
 FOPEN(fopen64)
 
+/* A stream is written by libc itself: what it wrote is read again at its end. */
+static void write_down_all_of(int fd) {
+    static int (*open_)(const char *, int, ...);
+    char path[64], data[65536];
+    if (!open_) open_ = dlsym(RTLD_NEXT, "open64");
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int reading = open_(path, O_RDONLY | O_CLOEXEC);
+    if (reading < 0) recorder_fail("a stream");
+    recorder_write_down(TRUNCATE, watched[fd], 0, "", 0);
+    off_t at = 0;
+    for (ssize_t length; (length = pread(reading, data, sizeof data, at)) > 0; at += length)
+        recorder_write_down(WRITE, watched[fd], at, data, length);
+    close(reading);
+}
+
 int fclose(FILE *file) {
     REAL(int, "fclose", FILE *);
     int fd = fileno(file);
+    if (recorder_file_of(fd) && (fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY) {
+        fflush(file);
+        write_down_all_of(fd);
+    }
     if (fd >= 0 && fd < FILES) watched[fd] = 0; /* before another thread opens it again */
     return real(file);
 }
@@ -188,21 +220,33 @@ int closedir(DIR *folder_) {
     return real(folder_);
 }
 
-ssize_t writev(int fd, const struct iovec *parts, int count) {
-    REAL(ssize_t, "writev", int, const struct iovec *, int);
-    uint64_t file = recorder_file_of(fd);
-    ssize_t done = real(fd, parts, count);
-    if (done <= 0 || !file) return done;
-    off_t offset = lseek(fd, 0, SEEK_CUR) - done;
-    ssize_t left = done;
+static void write_down_parts(uint64_t file, off_t offset, const struct iovec *parts, int count, ssize_t left) {
     for (int i = 0; i < count && left > 0; i++) {
         ssize_t length = (ssize_t)parts[i].iov_len < left ? (ssize_t)parts[i].iov_len : left;
         recorder_write_down(WRITE, file, offset, parts[i].iov_base, length);
         offset += length;
         left -= length;
     }
+}
+
+ssize_t writev(int fd, const struct iovec *parts, int count) {
+    REAL(ssize_t, "writev", int, const struct iovec *, int);
+    uint64_t file = recorder_file_of(fd);
+    ssize_t done = real(fd, parts, count);
+    if (done > 0 && file) write_down_parts(file, lseek(fd, 0, SEEK_CUR) - done, parts, count, done);
     return done;
 }
+
+#define PWRITEV(symbol, offset_type) \
+    ssize_t symbol(int fd, const struct iovec *parts, int count, offset_type offset) { \
+        REAL(ssize_t, #symbol, int, const struct iovec *, int, offset_type); \
+        uint64_t file = recorder_file_of(fd); \
+        ssize_t done = real(fd, parts, count, offset); \
+        if (done > 0 && file) write_down_parts(file, offset, parts, count, done); \
+        return done; \
+    }
+PWRITEV(pwritev, off_t)
+PWRITEV(pwritev64, off64_t)
 
 static int grown(int fd, int failed) {
     struct stat status;
@@ -218,19 +262,54 @@ static int grown(int fd, int failed) {
 GROW(fallocate, off_t)
 GROW(fallocate64, off64_t)
 
+#define GROW_POSIX(symbol, offset_type) \
+    int symbol(int fd, offset_type offset, offset_type length) { \
+        REAL(int, #symbol, int, offset_type, offset_type); \
+        return grown(fd, real(fd, offset, length)); \
+    }
+GROW_POSIX(posix_fallocate, off_t)
+GROW_POSIX(posix_fallocate64, off64_t)
+
+#define CHANGE_SIZE_OF(symbol, offset_type) \
+    int symbol(const char *path, offset_type size) { \
+        REAL(int, #symbol, const char *, offset_type); \
+        struct stat status; \
+        char space[LONGEST_PATH]; \
+        int failed = real(path, size); \
+        if (!failed && below(path, space) && !stat(path, &status)) recorder_write_down(TRUNCATE, status.st_ino, size, "", 0); \
+        return failed; \
+    }
+CHANGE_SIZE_OF(truncate, off_t)
+CHANGE_SIZE_OF(truncate64, off64_t)
+
 int unlink(const char *path) {
     REAL(int, "unlink", const char *);
+    char space[LONGEST_PATH];
     int failed = real(path);
-    if (!failed && inside(path)) recorder_write_down(UNLINK, 0, 0, below(path), strlen(below(path)));
+    const char *name = failed ? NULL : below(path, space);
+    if (name) recorder_write_down(UNLINK, 0, 0, name, strlen(name));
+    return failed;
+}
+
+int link(const char *from, const char *to) {
+    REAL(int, "link", const char *, const char *);
+    struct stat status;
+    char space[LONGEST_PATH];
+    int failed = real(from, to);
+    const char *name = failed ? NULL : below(to, space);
+    if (name && stat(to, &status)) recorder_fail(to);
+    if (name) recorder_write_down(LINK, status.st_ino, 0, name, strlen(name));
     return failed;
 }
 
 int rename(const char *from, const char *to) {
     REAL(int, "rename", const char *, const char *);
+    char space[2][LONGEST_PATH];
     int failed = real(from, to);
-    if (!failed && inside(from) && inside(to)) {
-        char names[8192];
-        int length = snprintf(names, sizeof names, "%s%c%s", below(from), 0, below(to));
+    const char *old = failed ? NULL : below(from, space[0]), *new = failed ? NULL : below(to, space[1]);
+    if (old && new) {
+        char names[2 * LONGEST_PATH];
+        int length = snprintf(names, sizeof names, "%s%c%s", old, 0, new);
         recorder_write_down(RENAME, 0, 0, names, length);
     }
     return failed;

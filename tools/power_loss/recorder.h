@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { NAME = 1, WRITE, TRUNCATE, SYNC_BEGIN, SYNC_END, UNLINK, RENAME };
+enum { NAME = 1, WRITE, TRUNCATE, SYNC_BEGIN, SYNC_END, UNLINK, RENAME, LINK };
 
 #define REAL(type, name, ...) \
     static type (*real)(__VA_ARGS__); \

@@ -28,6 +28,7 @@ class Kind(IntEnum):
     SYNC_END = 5
     UNLINK = 6
     RENAME = 7
+    LINK = 8
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -41,7 +42,7 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Below the folder, of NAME and UNLINK."""
+        """Below the folder, of NAME, UNLINK and LINK."""
         return self.data.decode()
 
     @property

@@ -51,10 +51,16 @@ class Signals:
             self._wake_thread()
             self.thread, self.sleeper = self._new_thread(), None
             self.listening.clear()
+            for listener in listeners:
+                listener.wake()
         self._changes.notify_all()
+<<<<<<< HEAD
         for listener in listeners:
             listener.wake()
         thread.join(_LAST_READ_SECONDS)
+=======
+        thread.join(_LAST_LOOK_SECONDS)
+>>>>>>> vpg
 
     def add(self, listener: _Listener, queues: Sequence[str]) -> None:
         """Watch the file for one who listens."""
@@ -135,9 +141,10 @@ class Signals:
             news = [each for each, queues in listening.items() if each.changed(queues, numbers)]
         except Exception:  # a waiting client also reads, and meets it
             news = list(listening)
-        for listener in news:
-            self.remove(listener)
-            listener.wake()
+        with self._lock:  # one that rests by now is not woken, so that its rest has a certain moment
+            for listener in news:
+                if self.listening.pop(listener, None) is not None:
+                    listener.wake()
         return bool(news)
 
     def _new_sleeper(self) -> Sleeper:

@@ -1,0 +1,237 @@
+"""Claims, acks, appends, releases and moves of several clients, in random orders of their statements on a real server.
+
+Time stands still, so no lease expires. What is checked holds in every order.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import psycopg
+import pytest
+
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
+from shardq.storage.postgresql.store import PostgresStore
+from shardq.storage.postgresql.url import parse
+from shardq.storage.requests import (
+    Acknowledge,
+    Append,
+    Bundle,
+    Claim,
+    Fenced,
+    Forward,
+    QueueRecord,
+    Release,
+    Span,
+)
+from shardq.testing import BundleFactory, ManualClock
+from shardq.testing.messages import Message, of_bundle, of_spans
+from tests.postgresql.stepped_clients import STEPPED, Scheduler
+from tests.steps import MINUTE, claim, persist
+
+pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(600)]
+
+CLIENTS, HISTORIES, LONG = 3, 25, b"x" * 2000
+QUEUE = "histories"
+LEFT = """
+    SELECT (SELECT count(*) FROM @slice WHERE shard_key > 0) + (SELECT count(*) FROM @bundle_data WHERE shard_key > 0)
+"""
+
+
+class World:
+    """The stores of the clients, in a schema of their own."""
+
+    def __init__(self, url: str) -> None:
+        self.clock, self.schema = ManualClock(), parse(url)[0].schema
+        self.stores = [PostgresStore(parse(url)[0], clock=self.clock, pool_size=2) for _ in range(CLIENTS)]
+        self.make = BundleFactory(self.stores[0].now)
+        assert self.stores[0].create_queue(QueueRecord(QUEUE, b"", 1))
+        self.monitor = psycopg.connect(parse(url)[0].conninfo, autocommit=True)
+        self.scheduler = Scheduler(self.monitor)
+
+
+@pytest.fixture(scope="module")
+def world(postgresql_url: str) -> Iterator[World]:
+    schema = f"t{os.urandom(5).hex()}"
+    world = World(f"{postgresql_url}?schema={schema}&{STEPPED}")
+    with world.scheduler.installed():
+        yield world
+    for store in world.stores:
+        store.close()
+    world.monitor.execute(f"DROP SCHEMA {schema} CASCADE")
+    world.monitor.close()
+
+
+class History:
+    """What clients were answered, and what has to be there for it. It is checked as they go."""
+
+    def __init__(self, world: World, seed: int, *, grouped: bool = False) -> None:
+        self.world, self.grouped, chance = world, grouped, random.Random(seed)
+        self.shard, self.target = Shard(QUEUE, GROUP_TIME_SHARD if grouped else 0, 0), Shard(QUEUE, 1, 0)
+        self._lock = threading.Lock()
+        self._groups: dict[bytes, str] = {}
+        self._open = set[Message]()  # to be delivered at the end
+        self._held = set[Message]()
+        self._of_group: dict[str, list[Message]] = {}
+        self._leaving = set[Message]()  # whose ack, release or move has begun
+        self.is_short = False  # a claim got less than it wanted
+        self.first: list[Message] = []  # what was there before, in the order of delivery
+        for _ in range(chance.randint(1, 3)):
+            bundle = self.bundle(chance)
+            self.send(world.stores[0], bundle)
+            self.first = sorted([*self.first, *of_bundle(bundle)])
+
+    @property
+    def never_taken(self) -> list[Message]:
+        """Return what was there before and no claim took."""
+        return [each for each in self.first if each not in self._held]
+
+    def bundle(self, chance: random.Random) -> Bundle:
+        """Make a bundle, of one of two groups if there are any, whose data may be stored beside its row."""
+        group = chance.choice("ab") if self.grouped else ""
+        data = chance.choice([b"x", LONG])
+        bundle = self.world.make(chance.randint(1, 5), group=group, data=data)
+        self._groups[bundle.id] = group
+        return bundle
+
+    def send(self, store: PostgresStore, bundle: Bundle, *, fresh: bool = False) -> None:
+        with self._lock:
+            if bundle.id not in {each[0] for each in self._held | self._leaving}:
+                self._open.update(of_bundle(bundle))
+        attempts = iter([fresh])  # a repetition is not the first one
+        persist(lambda: store.append(Append(self.shard, (bundle,), fresh=next(attempts, False))))
+
+    def take(self, store: PostgresStore, limit: int) -> list[Span]:
+        token = os.urandom(16)
+        slices = persist(lambda: claim(store, Claim(self.shard, token, limit, MINUTE))).slices
+        spans = [Span(each.bundle.id, each.first, each.count, token) for each in slices]
+        got = of_spans(spans)
+        with self._lock:
+            assert not self._held.intersection(got), "a message is held twice"
+            for message in got if self.grouped else ():
+                before = self._of_group.setdefault(self._groups[message[0]], [])
+                assert all(each in self._leaving or each in got for each in before), "a group is held twice"
+                before.append(message)
+            self._held.update(got)
+            self.is_short = self.is_short or len(got) < limit
+        return spans
+
+    def ack(self, store: PostgresStore, spans: Sequence[Span], *, faults: int) -> None:
+        self._leave(spans)
+        fenced = persist(lambda: store.acknowledge(Acknowledge(self.shard, tuple(spans))))
+        assert faults or fenced == Fenced(), "an ack of the holder is refused"
+        with self._lock:
+            self._open.difference_update(of_spans(spans))
+
+    def move(self, store: PostgresStore, spans: Sequence[Span], *, faults: int) -> None:
+        self._leave(spans)
+        new = self.world.make(1)
+        forward = Forward(Acknowledge(self.shard, tuple(spans)), Append(self.target, (new,)))
+        fenced = persist(lambda: store.forward(forward))
+        assert faults or fenced == Fenced(), "a move of the holder is refused"
+        with self._lock:
+            self._open.difference_update(of_spans(spans))
+            self._open.update(of_bundle(new))
+
+    def release(self, store: PostgresStore, spans: Sequence[Span]) -> None:
+        self._leave(spans)
+        with self._lock:
+            self._held.difference_update(of_spans(spans))
+        persist(lambda: store.release(Release(self.shard, tuple(spans))))
+
+    def _leave(self, spans: Sequence[Span]) -> None:
+        with self._lock:
+            self._leaving.update(of_spans(spans))
+
+    def check_end(self) -> None:
+        """Take what is left when all leases have ended: each message once, and nothing is stored of the others."""
+        store, left = self.world.stores[0], list[Message]()
+        self.world.clock.advance(2 * MINUTE / 1e6)
+        for shard in (self.shard, self.target):
+            while True:
+                token = os.urandom(16)
+                slices = claim(store, Claim(shard, token, 100, MINUTE)).slices
+                spans = tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
+                if not spans:
+                    break
+                left += of_spans(spans)
+                assert store.acknowledge(Acknowledge(shard, spans)) == Fenced()
+        assert sorted(left) == sorted(self._open), "what was not finished is delivered, once"
+        ((rows,),) = store.session.read(lambda sql: sql.all(LEFT))
+        assert rows == 0, "nothing is stored of what was finished"
+
+
+def claim_and_ack(history: History, store: PostgresStore, chance: random.Random, faults: int) -> None:
+    """Claim, and ack all or the messages one by one."""
+    for _ in range(2):
+        spans = history.take(store, chance.randint(1, 4))
+        if chance.random() < 0.5:
+            spans = [
+                Span(each.bundle_id, each.first + at, 1, each.token)
+                for each in spans
+                for at in range(each.count)
+            ]
+        for part in [spans] if chance.random() < 0.5 else [[each] for each in spans]:
+            if part:
+                history.ack(store, part, faults=faults)
+
+
+def anything(
+    history: History, store: PostgresStore, chance: random.Random, faults: int, shared: Bundle
+) -> None:
+    """Send, also what others send too, claim, and ack, move, release or keep it."""
+    if chance.random() < 0.5:
+        history.send(store, shared)
+    if chance.random() < 0.5:
+        history.send(store, history.bundle(chance), fresh=True)
+    for _ in range(2):
+        for span in history.take(store, chance.randint(1, 4)):
+            dice = chance.random()
+            if dice < 0.4:
+                history.ack(store, [span], faults=faults)
+            elif dice < 0.6:
+                history.move(store, [span], faults=faults)
+            elif dice < 0.8 and not history.grouped:
+                history.release(store, [span])
+
+
+def play(world: World, seed: int, *, grouped: bool = False, faults: int = 0, mixed: bool = False) -> History:
+    """Let the clients run against each other, and check the end."""
+    history = History(world, seed, grouped=grouped)
+    shared = history.bundle(random.Random(seed))
+    work: list[Callable[[], None]] = []
+    for number, store in enumerate(world.stores):
+        chance = random.Random(f"{seed}.{number}")
+        if mixed:
+            work.append(partial(anything, history, store, chance, faults, shared))
+        else:
+            work.append(partial(claim_and_ack, history, store, chance, faults))
+    world.scheduler.run(work, random.Random(seed), faults=faults)
+    return history
+
+
+def check_order(history: History) -> None:
+    """What no claim took comes after what they took, and then none of them got less than it wanted."""
+    left = history.never_taken
+    assert left == history.first[len(history.first) - len(left) :], "later messages went first"
+    assert not (left and history.is_short), "a claim missed messages that nobody took"
+
+
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_claims_leave_out_nothing_that_comes_before_what_they_take(world: World, seed: int) -> None:
+    history = play(world, seed)
+    check_order(history)
+    history.check_end()
+
+
+@pytest.mark.parametrize("faults", [0, 2], ids=["", "with terminated connections"])
+@pytest.mark.parametrize("grouped", [False, True], ids=["", "of groups"])
+@pytest.mark.parametrize("seed", range(HISTORIES))
+def test_no_order_of_statements_loses_or_doubles_a_message(
+    world: World, seed: int, grouped: bool, faults: int
+) -> None:
+    play(world, seed, grouped=grouped, faults=faults, mixed=True).check_end()
