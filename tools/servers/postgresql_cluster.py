@@ -69,7 +69,7 @@ class Cluster:
 
     def start(self, settings: Mapping[str, str]) -> None:
         """Start it; again where what is left of one that was killed is still in the way. Raises RuntimeError."""
-        of_all = SETTINGS | {"port": str(self.port)} | settings
+        of_all = {**SETTINGS, "port": str(self.port), **settings}
         words = [word for each in of_all.items() for word in ("-c", "=".join(each))]
         command = [_program("postgres"), "-D", str(self.data), *words]
         until = time.monotonic() + PATIENCE

@@ -54,13 +54,7 @@ class Signals:
             for listener in listeners:
                 listener.wake()
         self._changes.notify_all()
-<<<<<<< HEAD
-        for listener in listeners:
-            listener.wake()
         thread.join(_LAST_READ_SECONDS)
-=======
-        thread.join(_LAST_LOOK_SECONDS)
->>>>>>> vpg
 
     def add(self, listener: _Listener, queues: Sequence[str]) -> None:
         """Watch the file for one who listens."""
