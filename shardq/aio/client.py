@@ -160,14 +160,15 @@ class Client(Wraps[shardq.client.Client]):
         the block waits for the answer to a call that was begun, however often it is cancelled, so that nothing follows
         a rollback. All else is as in :meth:`shardq.Client.transaction`.
         """
-        on_loop = OnLoop(await _driver_connection(connection), partial(in_loop, self._threads.loop()))
-        threads = Threads(1)  # that joins the transaction, and is the only one that may use it
+        driver = await _driver_connection(connection)
+        on_loop = OnLoop(driver, partial(in_loop, self._threads.loop()))
+        threads = Threads(1, joins=True, busy=getattr(driver, "lock", None))  # psycopg's
         try:
             sync = await threads.run(self._sync.transaction, connection=on_loop)
             yield Client(sync, threads=threads)
         finally:
             on_loop.left = True
-            await _surely(_closed(threads))
+            await _surely(threads.close(lambda: None))
 
     @property
     def schedules(self) -> Schedules:
@@ -196,11 +197,6 @@ class Client(Wraps[shardq.client.Client]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-async def _closed(threads: Threads) -> None:
-    await threads.run(lambda: None)  # behind all that was begun
-    await threads.close(lambda: None)
 
 
 async def _surely(ends: Coroutine[Any, Any, None]) -> None:

@@ -78,6 +78,8 @@ class Gathering(Generic[T, R]):
     async def submit(self, item: T) -> R:
         """Do it together with others; return its own result, or raise its own error."""
         loop = self._threads.loop()
+        if self._threads.busy is not None:
+            await self._threads.free()
         entry: _Entry[T, R] = _Entry(item, loop.create_future())
         self.add(entry)
         try:

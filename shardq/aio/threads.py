@@ -38,9 +38,16 @@ class Threads:
     A call that was begun runs to its end. The task that awaits it may be cancelled: then CancelledError is raised when
     the call has ended. Its cause is the error of the call; if there was none, a note says ``carried out``. A second
     cancellation does not wait for that. A call that was not begun is not made.
+
+    A thread that ``joins`` a transaction of the application makes the last call, too, behind all others. No call begins
+    while the application's own statement holds the lock ``busy`` of their connection.
     """
 
-    def __init__(self, most: int = MOST_THREADS) -> None:
+    def __init__(
+        self, most: int = MOST_THREADS, *, joins: bool = False, busy: asyncio.Lock | None = None
+    ) -> None:
+        self._joins = joins
+        self.busy = busy
         self._begun = (
             threading.Event()
         )  # a thread of the pool runs, and continues until the pool is shut down
@@ -73,6 +80,13 @@ class Threads:
                 f"the event loop that this asyncio client belongs to {ended}: "
                 "connect with shardq.aio.connect() in each loop"
             )
+
+    async def free(self) -> None:
+        """Wait for the end of the application's own statement. Cancelled, nothing was begun."""
+        while self.busy is not None and self.busy.locked():
+            async with self.busy:
+                pass
+        self.loop()  # may have been closed meanwhile
 
     def sleeper(self) -> asyncio.Event:
         """Return an event that is also set when the client is closed."""
@@ -134,6 +148,8 @@ class Threads:
         however often this is cancelled.
         """
         self.loop()
+        if self.busy is not None:
+            await self.free()
         if lock is not None:
             await lock.acquire()
         try:
@@ -209,10 +225,12 @@ class Threads:
         if self._loop is not None and self._loop.is_closed():
             self._loop = None
         self.loop()
+        self.busy = None  # a close asks the store for nothing
         if self._undoing:
             await asyncio.gather(*map(self._end_of, tuple(self._undoing)))
         try:
-            await self.undoable(close, apart=True)  # calls that wait for the store may have all threads
+            # Apart, as calls that wait for the store may have all threads.
+            await self.undoable(close, apart=not self._joins)
         finally:
             self.closed = True
             self._pool.shutdown(wait=False)

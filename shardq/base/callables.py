@@ -79,8 +79,8 @@ def check_runs(name: str, function: object, *, awaits: bool = False) -> None:
     kind = _kind_of_function(function)
     if kind is not None and not (awaits and kind == _ASYNC):
         raise InvalidSetting(
-            f"{name} {_name(function)} is {kind}: calling it does not run it; give a plain function, "
-            "which may call asyncio.run()"
+            f"{name} {_name(function)} is {kind}: calling it does not run it; give "
+            + ("a function without yield" if awaits else "a plain function, which may call asyncio.run()")
         )
 
 

@@ -40,13 +40,15 @@ class CoroutineLoop:
         """Run a coroutine from another thread, and wait for its end. Ctrl-C cancels it, and is raised after its end.
 
         It is cancelled too when ``is_cancelled()`` is true, which is called every second at first, and every 30 seconds
-        at last. A cancelled coroutine raises CancelledError, unless it returns a value all the same.
+        at last. A cancelled coroutine raises CancelledError, unless it returns a value all the same, also when it has
+        cancelled its own task just before.
         """
         tasks: list[asyncio.Task[Any]] = []
+        returned: list[T] = []
 
-        async def noted() -> T:
+        async def noted() -> None:
             tasks.extend(filter(None, [asyncio.current_task()]))
-            return await coroutine
+            returned.append(await coroutine)  # a task that was cancelled at its end loses its result
 
         future, began = self.begin(noted()), time.monotonic()
         due = began + _next_cancel_check(began)
@@ -63,7 +65,9 @@ class CoroutineLoop:
             self.begin(_cancel(tasks))
             wait([future])
             raise
-        return future.result()
+        if not returned:
+            future.result()
+        return returned[0]
 
     def close(self) -> None:
         """End the loop and its thread. Coroutines that still run on it are cancelled."""

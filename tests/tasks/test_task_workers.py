@@ -135,6 +135,21 @@ def test_a_waiter_in_another_thread_gets_the_result(tasks: Tasks) -> None:
     assert found == ["done"]
 
 
+def test_a_task_that_cancels_its_own_coroutine_and_returns_has_its_result(
+    tasks: Tasks, client: shardq.Client
+) -> None:
+    @tasks.task
+    async def cancels() -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return 7
+
+    result = cancels.send()
+    assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
+    assert result.get(timeout=0) == 7
+
+
 def leave() -> None:
     raise SystemExit(3)
 

@@ -155,6 +155,80 @@ def test_a_connection_in_no_transaction_or_of_another_kind_is_refused(run, postg
     run(main)
 
 
+def test_a_call_within_a_stream_of_the_application_can_be_cancelled(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
+        async with client.transaction(connection=connection) as within:
+            inner = await within.queue(queue.name)
+            producer = inner.producer()
+            calls: list[Callable[[], Coroutine[Any, Any, Any]]] = [
+                lambda: producer.send(b"x"),
+                lambda: producer.send_many([b"x"]),
+                lambda: inner.ack([]),
+                lambda: client.transaction(connection=connection).__aenter__(),
+            ]
+            async for _ in connection.cursor().stream("SELECT generate_series(1, 2)"):
+                for call in calls:  # the driver holds its lock until the end of the stream
+                    with pytest.raises(TimeoutError):
+                        async with asyncio.timeout(0):
+                            await call()
+            await producer.send(b"after the stream")
+        await connection.commit()
+        assert (await queue.counts()).ready == 1
+
+    run(main)
+
+
+def test_a_block_ends_within_a_stream_of_the_application(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
+        async with client.transaction(connection=connection) as within:
+            producer = (await within.queue(queue.name)).producer()
+            stream = connection.cursor().stream("SELECT generate_series(1, 2)")
+            await anext(stream)
+            sending = asyncio.ensure_future(producer.send(b"x"))
+            await asyncio.sleep(0)
+        await stream.aclose()
+        with pytest.raises(shardq.Closed):
+            await sending
+
+    run(main)
+
+
+def test_a_connection_in_pipeline_mode_is_refused_and_nothing_is_sent(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
+        async with connection.pipeline():
+            with pytest.raises(shardq.InvalidSetting, match="pipeline mode"):
+                async with client.transaction(connection=connection):
+                    pass
+        async with client.transaction(connection=connection) as within:
+            producer = (await within.queue(queue.name)).producer()
+            async with connection.pipeline():
+                with pytest.raises(shardq.InvalidSetting, match="pipeline mode"):
+                    await producer.send(b"x")
+            await producer.send(b"after it")
+        await connection.commit()
+        assert (await queue.counts()).ready == 1
+
+    run(main)
+
+
+def test_a_close_within_the_block_lets_end_what_has_begun(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
+        async with client.transaction(connection=connection) as within:
+            producer = (await within.queue(queue.name)).producer()
+            sending = [
+                asyncio.ensure_future(producer.send(b"x", unique_key=f"{number}")) for number in range(5)
+            ]
+            await asyncio.sleep(0)
+            await asyncio.gather(within.close(), within.close())
+            assert all(each.done() for each in sending)
+            with pytest.raises(shardq.Closed):
+                await producer.send(b"later")
+        await connection.commit()
+        assert (await queue.counts()).ready == 5
+
+    run(main)
+
+
 def test_a_session_of_sqlalchemy_leads_to_the_connection_of_the_driver(run, postgresql_url: str) -> None:
     pytest.importorskip("greenlet")
     sqlalchemy = pytest.importorskip("sqlalchemy.ext.asyncio")

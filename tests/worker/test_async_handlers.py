@@ -72,6 +72,21 @@ def test_with_threads_each_of_them_has_a_call_under_way(queue: Queue, by_batch: 
     assert grouped == [b"%d" % number for number in range(10)]
 
 
+@pytest.mark.parametrize("by_batch", [False, True])
+def test_a_handler_that_cancels_its_own_task_and_returns_has_worked(queue: Queue, by_batch: Any) -> None:
+    queue.producer().send_many([b"x"] * 3)
+
+    async def handler(_: object) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    report = Worker(queue, handler, by_batch=by_batch, idle_exit=0).run()
+    assert (report.worked, report.failed) == (3, 0)
+    counts = queue.counts()
+    assert (counts.ready, counts.delayed, counts.in_flight) == (0, 0, 0)
+
+
 def test_a_worker_can_run_again(queue: Queue) -> None:
     async def handler(message: shardq.aio.Message) -> None:
         await message.extend(60)

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
 import psycopg
 from msgspec.structs import replace
 from psycopg.adapt import AdaptersMap
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
 
 from shardq.base.texts import kind_of, shown
@@ -204,6 +204,11 @@ class JoinedSession(Session):
         return self._translated_here(do, *args)
 
     def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        if self._driver.info.pipeline_status != PipelineStatus.OFF:
+            raise InvalidSetting(
+                f"connection={shown(self._driver)} is in pipeline mode, where a statement returns no rows: use shardq "
+                "outside of the block of `connection.pipeline()`"
+            )
         before = self._sql.changes
         try:
             return do(self._sql, *args)
