@@ -57,7 +57,7 @@ async def work(
     again after the queue's ``retry_delay``, which doubles with each delivery. At its last delivery it becomes a dead
     letter. The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`,
     :class:`shardq.Discard` or :class:`shardq.DeadLetter`. A thread extends the leases. The messages of a group are
-    worked one after the other. Up to ``prefetch`` messages are claimed ahead, a quarter of the concurrency without it.
+    worked one after the other. Up to ``prefetch`` messages are claimed ahead, half of the concurrency without it.
 
     It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; running handlers end
     first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are released,
@@ -80,7 +80,7 @@ async def work(
     if not callable(handler):
         raise InvalidSetting(f"handler={handler!r} cannot be called: give an async function of one message")
     check_number("concurrency", concurrency, 1, _MOST, whole=True)
-    ahead = concurrency // 4 if prefetch is None else prefetch
+    ahead = concurrency // 2 if prefetch is None else prefetch
     check_number("prefetch", ahead, 0, MAX_BATCH - _MOST, whole=True)
     if wait is not None:
         check_number("wait", wait, 0.0, _LONGEST_RECEIVE)
