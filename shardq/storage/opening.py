@@ -107,6 +107,7 @@ def check_between_processes(url: str, who: str) -> None:
             f"'{scheme}://' is of one process, and {who}: name a store that others can open, such as "
             "'sqlite:///queue.db'"
         )
+    _target(_STORES, scheme)
 
 
 def read_url(url: str, name: str) -> Parts:
@@ -160,13 +161,17 @@ def _split(url: str) -> tuple[str, str | None]:
     return place + ("?" if others else "") + "&".join(others), line
 
 
+def _target(group: str, scheme: str) -> str:
+    """Return the module and name of what opens a scheme. Raises InvalidSetting for one that is unknown."""
+    if target := _OWN[group].get(scheme) or _of_other_packages(group).get(scheme):
+        return target
+    what = "URL scheme" if group == _STORES else "URL scheme of the option signals,"
+    known = ", ".join(sorted({*_OWN[group], *_of_other_packages(group)}))
+    raise InvalidSetting(f"{what} {shown(scheme)} is unknown: use one of {known}")
+
+
 def _load(group: str, scheme: str) -> Callable[..., Any]:
-    target = _OWN[group].get(scheme) or _of_other_packages(group).get(scheme)
-    if target is None:
-        what = "URL scheme" if group == _STORES else "URL scheme of the option signals,"
-        known = ", ".join(sorted({*_OWN[group], *_of_other_packages(group)}))
-        raise InvalidSetting(f"{what} {shown(scheme)} is unknown: use one of {known}")
-    module, _, name = target.partition(":")
+    module, _, name = _target(group, scheme).partition(":")
     try:
         opener: Callable[..., Any] = getattr(import_module(module), name)
     except ImportError as error:

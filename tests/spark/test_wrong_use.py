@@ -57,6 +57,7 @@ def source(url: str, queue: shardq.Queue, options: dict[str, str]) -> ShardqData
         ({"subjectColumn": "body"}, "column 'body' cannot be the subject of a row: a queue takes body, id,"),
         ({"ackMode": "manual"}, "leave out ackmode='manual', which is for streams with mode=claim"),
         ({"queue": "no name!"}, "queue name 'no name!' cannot be used"),
+        ({"url": "postgresq://host/queues"}, "URL scheme 'postgresq' is unknown: use one of"),
     ],
 )
 def test_a_wrong_option_of_the_sink_is_named_with_its_remedy(url, queue, options, text) -> None:
@@ -187,6 +188,7 @@ def test_a_wrong_option_of_a_reader_is_named_with_its_remedy(url, queue, options
         ({"bodySchema": "a int"}, "option bodySchema='a int' is not used with bodyFormat=binary"),
         ({"checkpointLocation": "nope://a/b"}, "option checkpointLocation='nope://a/b' cannot be read"),
         ({"queue": "no name!"}, "queue name 'no name!' cannot be used"),
+        ({"url": "postgresq://host/queues"}, "URL scheme 'postgresq' is unknown: use one of"),
         ({"maxPartitions": "2.5"}, "option maxPartitions='2.5' cannot be used: give a whole number"),
         ({"failOnLeaseLoss": "maybe"}, "option failOnLeaseLoss='maybe' cannot be used: give true or false"),
     ],

@@ -248,6 +248,17 @@ ssize_t writev(int fd, const struct iovec *parts, int count) {
 PWRITEV(pwritev, off_t)
 PWRITEV(pwritev64, off64_t)
 
+#define PWRITEV2(symbol, offset_type) \
+    ssize_t symbol(int fd, const struct iovec *parts, int count, offset_type offset, int flags) { \
+        REAL(ssize_t, #symbol, int, const struct iovec *, int, offset_type, int); \
+        uint64_t file = recorder_file_of(fd); \
+        ssize_t done = real(fd, parts, count, offset, flags); \
+        if (done > 0 && file) write_down_parts(file, offset < 0 ? lseek(fd, 0, SEEK_CUR) - done : offset, parts, count, done); \
+        return done; \
+    }
+PWRITEV2(pwritev2, off_t)
+PWRITEV2(pwritev64v2, off64_t)
+
 static int grown(int fd, int failed) {
     struct stat status;
     if (!failed && recorder_file_of(fd) && !fstat(fd, &status)) recorder_write_down(TRUNCATE, recorder_file_of(fd), status.st_size, "", 0);
