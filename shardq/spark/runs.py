@@ -140,7 +140,7 @@ class Run:
         if entry.done:
             return 0
         bundles = self._bundles(part, terms)
-        if self._context.settings.is_bounded and terms != offered:
+        if terms != offered:
             bundles = (planned for planned in bundles if self._is_missing(planned))
         duplicates = 0
         for some in _by_shard(bundles):
@@ -174,7 +174,11 @@ class Run:
         )  # fmt: skip
 
     def _is_missing(self, planned: PlannedBundle) -> bool:
-        """Return whether no earlier attempt stored it. A queue with bounds would make room for it again."""
+        """Return whether no earlier attempt stored it.
+
+        A queue with bounds would make room for it again. Its rows may have other bodies now, which Cassandra would mix
+        with those that it has under the same id.
+        """
         find = self._context.store.find
         return self._context.retry(find, planned.shard, planned.id, 0) is None
 
