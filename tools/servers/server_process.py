@@ -77,7 +77,9 @@ class ServerProcess:
                 self.stop()
                 raise RuntimeError(f"{Path(command[0]).name} did not start: {words}")
             time.sleep(0.05)
-        process.returncode = 0  # `stop` waits for it by its number: the object is not to say that it still runs
+        process.returncode = (
+            0  # `stop` waits for it by its number: the object is not to say that it still runs
+        )
 
     def stop(self, how: signal.Signals | None = None, *, patience: float = 20) -> None:
         """End the process and wait for its end; it is killed after ``patience`` seconds."""
