@@ -176,8 +176,8 @@ class Run:
     def _is_missing(self, planned: PlannedBundle) -> bool:
         """Return whether no earlier attempt stored it.
 
-        A queue with bounds would make room for it again. Its rows may have other bodies now, which Cassandra would mix
-        with those that it has under the same id.
+        A queue with bounds would make room for it again. Its rows may have other bodies now, and no store promises
+        anything for other data under the same id.
         """
         find = self._context.store.find
         return self._context.retry(find, planned.shard, planned.id, 0) is None

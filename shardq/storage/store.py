@@ -165,11 +165,11 @@ class Store(KeyRegister, Protocol):
 
         MUST be durable when it returns. A bundle whose id is stored, or was finished (acked, removed or purged) in the
         last 15 minutes, MUST be left alone. So a repeated append neither duplicates nor revives. It has the same data:
-        a store MAY mix two bodies under one id. A ``fresh`` request names no such bundle: a store MAY do without that
-        check, but not where an unanswered attempt may still run. All fields of a bundle MUST be in each slice that is
-        answered, the data where it is asked for. A bundle that is given may be of a subclass: its further fields are
-        its sender's, and a store MUST NOT keep them. MUST list the shard in the directory no later than its entries can
-        be seen. Raises QueueNotFound when the queue does not exist.
+        what becomes of other data under one id is not defined. A ``fresh`` request names no such bundle: a store MAY do
+        without that check, but not where an unanswered attempt may still run. All fields of a bundle MUST be in each
+        slice that is answered, the data where it is asked for. A bundle that is given may be of a subclass: its further
+        fields are its sender's, and a store MUST NOT keep them. MUST list the shard in the directory no later than its
+        entries can be seen. Raises QueueNotFound when the queue does not exist.
         """
 
     def claim(self, request: Claim) -> Claimed:

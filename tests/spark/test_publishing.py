@@ -87,6 +87,23 @@ def test_rows_with_ids_are_published_once_though_their_bodies_change(topic, open
     assert [body[:4] for body, _ in received(topic, "all")] == [f"{number:04}" for number in range(1_400)]
 
 
+@on_every_store
+@pytest.mark.parametrize("sizes", [(4, 900), (900, 4)], ids=["larger", "smaller"])
+def test_rows_with_ids_are_received_and_acked_once_though_their_bodies_change(
+    queue, open_sink, dying, sizes
+) -> None:
+    attempt = open_sink(queue, "name int, body string", idColumn="name", bundleMessages=100)
+    dying(attempt, with_ids(sizes[0]))
+    assert attempt(with_ids(sizes[1])) == 1_400
+    found = []
+    with queue.consumer() as consumer:
+        for batch in consumer.batches(500, wait=0):
+            found += [body[:4] for body in batch.bodies]
+            batch.ack()
+    assert sorted(found) == [b"%04d" % number for number in range(1_400)]
+    assert queue.counts().backlog == 0
+
+
 def test_an_envelope_that_grew_above_what_a_topic_takes_is_refused(topic, open_sink, dying) -> None:
     attempt = open_sink(None, "name int, body string", topic="events", idColumn="name")
     dying(attempt, with_ids(4))
