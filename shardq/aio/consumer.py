@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import shardq.client.consumer
 import shardq.core.message
 from shardq.aio.message import Batch, Message, acks_of
-from shardq.aio.sync_core import give_back, idle_without_thread, nothing_in, receive_or_pause, rest
+from shardq.aio.sync_core import return_uncounted, idle_without_thread, nothing_in, receive_or_pause, rest
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
 from shardq.aio.turns import Turns
 
@@ -50,7 +50,7 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
         batch = await self._when_there(
             lambda wait: receive(wait=wait),
             wait,
-            undo=partial(give_back, self._sync),
+            undo=partial(return_uncounted, self._sync),
             nothing=lambda: nothing_in(self._sync),
         )
         return Batch(batch, self._threads, self._acks)

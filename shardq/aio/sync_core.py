@@ -36,7 +36,7 @@ __all__ = [
     "PermitAttempts",
     "ack_each",
     "for_another_thread",
-    "give_back",
+    "return_uncounted",
     "hooks_of",
     "idle_without_thread",
     "is_finished",
@@ -74,7 +74,7 @@ def receive_or_pause(consumer: Consumer, receive: Callable[[], T], *, again: boo
         idling.news = None
 
 
-def give_back(consumer: Consumer, batch: Batch) -> None:
+def return_uncounted(consumer: Consumer, batch: Batch) -> None:
     """Release the messages of a receive whose result nobody takes, uncounted. If that fails, their leases expire."""
     try:
         if batch:

@@ -109,7 +109,7 @@ def summary(report: PoolReport) -> str:
         "dead-lettered": total.dead_lettered,
         "snoozed": total.snoozed,
         "discarded": total.discarded,
-        "returned": total.given_back,
+        "returned": total.returned,
         "lost their lease": total.lease_lost,
     }
     parts += [f"{number:,} {what}" for what, number in facts.items() if number]

@@ -113,7 +113,7 @@ class Batch(Sequence[Message]):
             self._settler.release(self._open, delay, reason)
         else:
             check_uncounted(reason=reason)
-            self._settler.give_back(self._open, delay)
+            self._settler.return_uncounted(self._open, delay)
 
     def extend(self, seconds: float) -> None:
         """Extend the leases of the messages, to ``seconds`` from now. Raises LeaseLost."""

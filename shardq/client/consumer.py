@@ -116,7 +116,7 @@ class Consumer(Closing):
         self._left: list[HeldSlice] = []  # acked, and still to be handed out
         # Of a pop that failed: the next one asks whether they are acked.
         self._unacked: list[HeldSlice] = []
-        self._overlap = Overlap(first.retry, self._receiving, self._give_back)
+        self._overlap = Overlap(first.retry, self._receiving, self._return_uncounted)
 
     def receive(self, limit: int = 1, *, wait: float = 0.0) -> Batch:
         """Receive up to ``limit`` messages, and hold them for the visibility timeout.
@@ -150,7 +150,7 @@ class Consumer(Closing):
                 elif wait is not None:
                     return
         finally:
-            self._overlap.give_back()
+            self._overlap.return_uncounted()
 
     def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.
@@ -257,8 +257,8 @@ class Consumer(Closing):
         claims = self._receiving.claims(queue)
         return LeaseKeeper(self._engine_of(queue), self._context.retry, lambda: claims.known_lease)
 
-    def _give_back(self, held: Sequence[HeldSlice]) -> None:
-        self._engines[held[0].shard.queue].give_back([piece.select() for piece in held])
+    def _return_uncounted(self, held: Sequence[HeldSlice]) -> None:
+        self._engines[held[0].shard.queue].return_uncounted([piece.select() for piece in held])
 
     def _next_claim(self, held: Sequence[HeldSlice], limit: int) -> Callable[[], None] | None:
         """Return the claim that an ack of the batch begins; only a full batch means that more messages are due."""

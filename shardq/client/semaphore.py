@@ -143,7 +143,7 @@ class Semaphore:
 
     def _granted(self, taken: Sequence[HeldSlice]) -> Permit:
         self._keeper.get().keep(taken)
-        return Permit(self.name, taken[0], self._context.store.now, self._give_back)
+        return Permit(self.name, taken[0], self._context.store.now, self._release)
 
     def _limit(self, settings: QueueSettings) -> int:
         if settings.max_in_flight is None:
@@ -152,10 +152,10 @@ class Semaphore:
             )
         return min(settings.max_in_flight, MOST_PERMITS)
 
-    def _give_back(self, held: HeldSlice) -> bool:
+    def _release(self, held: HeldSlice) -> bool:
         """Release the permit; False if it was lost, or if the store could not be reached."""
         self._keeper.get().leave([held])
-        self._permits.give_back([held])
+        self._permits.release([held])
         return bool(held.positions(SettleState.RELEASED))
 
     def _start_keeping(self) -> LeaseKeeper:
@@ -175,9 +175,9 @@ class Permit:
     """
 
     def __init__(
-        self, semaphore: str, held: HeldSlice, now: Callable[[], int], give_back: Callable[[HeldSlice], bool]
+        self, semaphore: str, held: HeldSlice, now: Callable[[], int], release: Callable[[HeldSlice], bool]
     ) -> None:
-        self.semaphore, self._held, self._now, self._give_back = semaphore, held, now, give_back
+        self.semaphore, self._held, self._now, self._release = semaphore, held, now, release
         self._generation = forks.count
 
     @property
@@ -203,7 +203,7 @@ class Permit:
         """
         if self._generation != forks.count or self._held.positions(SettleState.RELEASED):
             return
-        if not self._give_back(self._held):
+        if not self._release(self._held):
             self.check()
 
     def __enter__(self) -> Self:

@@ -17,7 +17,7 @@ from shardq.core.held import HeldSlice
 from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.settling.events import EventDetails
-from shardq.core.settling.operations import GIVE_BACK, RELEASE, share_returned
+from shardq.core.settling.operations import RETURN, RELEASE, share_returned
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.storage.requests import Peek
@@ -87,7 +87,7 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
     if not dead:
         raise _alive(context, found[0])
     ids = {state.id for state in dead}
-    given = _give_back(context, ids)
+    given = _return_uncounted(context, ids)
     with (
         reporting_done(
             lambda: f"{given} messages are released, and maybe not their permits" if given else ""
@@ -95,17 +95,17 @@ def evict(context: QueueContext, consumer: str, *, force: bool) -> int:
         suppress(QueueNotFound, InvalidName),  # it has never had such a limit, or cannot have one
     ):
         in_flight, _ = limit_names(context.name)
-        _give_back(context.sibling(permits_queue(in_flight)), ids)
+        _return_uncounted(context.sibling(permits_queue(in_flight)), ids)
     return given
 
 
-def _give_back(context: QueueContext, ids: set[str]) -> int:
+def _return_uncounted(context: QueueContext, ids: set[str]) -> int:
     """Release the messages in flight under the ids, shard after shard as they are read. Returns how many messages."""
     held = [piece for piece in _in_flight(context) if holder_id(piece.token) in ids]
     share_returned(held)
     given = 0
     with reporting_done(lambda: f"{given} messages are released: repeat the call" if given else ""):
-        for operation, started in ((RELEASE, True), (GIVE_BACK, False)):  # a delivery that started counts
+        for operation, started in ((RELEASE, True), (RETURN, False)):  # a delivery that started counts
             wanted = [piece.select() for piece in held if piece.started is started]
             settling = SettleRun(context, operation, details=EventDetails("evicted")).run(wanted)
             given += settling.done_count

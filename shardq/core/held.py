@@ -63,7 +63,7 @@ class LimitLease(Protocol):
         """Hold it for as long as messages with such a lease, in microseconds; False when it is lost."""
         ...
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Return the permits that no message needs any more."""
         ...
 

@@ -51,7 +51,7 @@ class Settler(Protocol):
     def release(self, selections: Sequence[Selection], delay: float, reason: str | None) -> None:
         """Release messages, deliverable again after ``delay`` seconds; those delivered too often are dead letters."""
 
-    def give_back(self, selections: Sequence[Selection], delay: float) -> None:
+    def return_uncounted(self, selections: Sequence[Selection], delay: float) -> None:
         """Release messages without counting this delivery, deliverable again after ``delay`` seconds."""
 
     def is_last(self, held: HeldSlice) -> bool:
@@ -262,7 +262,7 @@ class Message:
         """
         if not count:
             check_uncounted(body=body, reason=reason)
-            self._settler.give_back([self._selection], delay)
+            self._settler.return_uncounted([self._selection], delay)
         elif body is None:
             self._settler.release([self._selection], delay, reason)
         else:

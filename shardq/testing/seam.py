@@ -232,7 +232,7 @@ def abandon(consumer: Consumer) -> None:
     """End a consumer as if its process had ended: nothing that it holds or has claimed ahead is returned."""
     if consumer._prefetcher is not None:
         for ahead in consumer._prefetcher._queues.values():
-            setattr(ahead, "give_back", _keep_claimed)  # noqa: B010
+            setattr(ahead, "return_uncounted", _keep_claimed)  # noqa: B010
     consumer.close()
 
 

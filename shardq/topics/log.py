@@ -90,7 +90,7 @@ class ClaimedEnvelopes:
             return False
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the rest."""
         for message in self._messages.values():
             with suppress(ShardqError):  # it comes back when its lease expires

@@ -129,7 +129,7 @@ class Relay:
                     if (state := self._changed(held, change)) is not None:
                         return state
             finally:
-                hand.give_back()
+                hand.release()
         raise StoreUnavailable(f"topic {self._topic!r} is changed by others all the time: try again")
 
     def _changed(self, held: Held, change: Callable[[TopicState], TopicState]) -> TopicState | None:
@@ -137,10 +137,10 @@ class Relay:
         try:
             state = change(held.state.completed())
         except BaseException:
-            held.give_back()
+            held.release()
             raise
         if state == held.state:
-            held.give_back()
+            held.release()
             return state
         return state if self._replace(held, state) else None
 
@@ -196,7 +196,7 @@ class Relay:
                     return True
             return False
         finally:
-            hand.give_back()
+            hand.release()
 
     def _take(self, hand: ClaimedEnvelopes, patience: float | None = None) -> Held | None:
         """Claim the state, with no round under way that is not complete; None when others have it for too long."""
@@ -210,9 +210,9 @@ class Relay:
                 if self._is_free(held.state, hand, courteous=time.monotonic() < began + TURN):
                     return held
             except BaseException:
-                held.give_back()
+                held.release()
                 raise
-            held.give_back()
+            held.release()
             time.sleep(_PAUSE)
         return None
 
@@ -238,10 +238,10 @@ class Relay:
         try:
             state, round_, envelopes = self._next(before.completed(), held, hand)
         except BaseException:
-            held.give_back()
+            held.release()
             raise
         if state == before:
-            held.give_back()
+            held.release()
             self._done = 0  # another relay has entered that it has ended
             return False
         if not self._replace(held, state):
@@ -261,7 +261,7 @@ class Relay:
             return False
         except BaseException:
             with suppress(ShardqError):  # what became of the change is what the caller has to know
-                held.give_back()
+                held.release()
             raise
         self._done = 0
         with reporting_done(lambda: f"the state of topic {self._topic!r} is changed: repeat the call"):

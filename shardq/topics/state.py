@@ -167,7 +167,7 @@ class Held:
         """Hold it for another lease. Raises LeaseLost."""
         self._message.extend(_LEASE_SECONDS)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Give it up as it is."""
         try:
             self._message.release(count=False)

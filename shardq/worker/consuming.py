@@ -178,7 +178,7 @@ class WorkerLoop(ABC):
         self._persist(lambda: found.append(at_last_delivery(batch)))
         return found[0] if found else None
 
-    def _give_back(self, rest: Batch) -> None:
+    def _return_uncounted(self, rest: Batch) -> None:
         """Release messages that are not begun, uncounted. The report leaves them out: they are received again."""
         assert rest.queue is not None
         self._settle_all(self._queues[rest.queue], Attempt(rest), Tally())

@@ -47,8 +47,8 @@ class AttemptSettling:
         """Yield the steps of settling, in order. Each can be repeated, and no two settle the same message."""
         attempt = self._attempt
         yield from self._step(attempt.finished, self._ack if attempt.results else Batch.ack)
-        yield from self._step(attempt.unstarted, partial(Batch.release, count=False), counter="given_back")
-        yield from self._step(attempt.held_back, partial(Batch.release, count=False), counter="given_back")
+        yield from self._step(attempt.unstarted, partial(Batch.release, count=False), counter="returned")
+        yield from self._step(attempt.held_back, partial(Batch.release, count=False), counter="returned")
         yield from self._step(attempt.interrupted, Batch.release)
         snoozed = [each for each in attempt.endings if isinstance(each.outcome, Snooze)]
         for seconds, endings in _grouped(snoozed, _seconds):

@@ -114,7 +114,7 @@ def _steps(report: WorkerReport) -> tuple[int, ...]:
     """
     return (
         report.handled,
-        report.given_back,
+        report.returned,
         report.lease_lost,
         report.store_faults,
         report.permit_waits,

@@ -164,9 +164,9 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
             units, rest = self._at_once(batch, last)
         self._prefetch.limit(None if not last else 1 if tried is not None else self._threads or 1)
         if rest is not None:
-            self._give_back(rest)
+            self._return_uncounted(rest)
         if tried is not None and not self._is_alone(kept):
-            self._give_back(kept)
+            self._return_uncounted(kept)
             return []
         return units if self._persist(partial(count_deliveries, consumer, batch)) else []
 

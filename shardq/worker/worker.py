@@ -158,7 +158,7 @@ class Worker(ThreadedLoop[Unit]):
                 hold_limit.limit(None if last is None else 1)
                 kept, rest = set_apart(batch, last)
                 if rest is not None:
-                    self._give_back(rest)
+                    self._return_uncounted(rest)
                 yield kept
                 if hold_limit.most != most:
                     break

@@ -296,7 +296,7 @@ def test_what_is_given_back_and_claimed_again_by_the_same_has_no_end_of_a_lease(
         orders.release([consumer.receive(1)[0].receipt])
         orders.ack([consumer.receive(1)[0].receipt])
     assert kinds(orders.trace(identity)) == [
-        "sent", "claimed", "given_back", "claimed", "given_back", "claimed", "released", "claimed", "acked",
+        "sent", "claimed", "returned", "claimed", "returned", "claimed", "released", "claimed", "acked",
     ]  # fmt: skip
 
 

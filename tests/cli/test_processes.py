@@ -167,8 +167,8 @@ def test_sigterm_ends_work_cleanly_and_gives_back_what_was_not_started(
         (begun,) = process.stderr.read().splitlines()
     assert begun.startswith("working on jobs ")
     assert process.returncode == 0
-    assert total["worked"] + total["given_back"] == 100
-    assert jobs.json("stats", "jobs")["ready"] == total["given_back"] > 0
+    assert total["worked"] + total["returned"] == 100
+    assert jobs.json("stats", "jobs")["ready"] == total["returned"] > 0
 
 
 def test_a_terminal_shows_progress_and_a_pipe_does_not(jobs, url: str, tmp_path: Path) -> None:

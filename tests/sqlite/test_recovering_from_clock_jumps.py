@@ -155,7 +155,7 @@ def test_a_permit_whose_holder_lives_is_not_given_to_another_one_when_the_clock_
             scene.clock.jump(5)
             permits.hold(held, int(LEASE * 1_000_000))
         # Then they have it when it is given back
-        permits.give_back(held)
+        permits.release(held)
         assert scene.semaphore()
 
 

@@ -310,7 +310,7 @@ def test_a_task_at_its_last_attempt_waits_uncounted_for_those_that_run(
     clock.advance(31)
     first = slow.options(priority=0).send()
     report = TaskWorker(tasks, client, threads=3, batch=1, idle_exit=0).run()
-    assert (first.get(timeout=0), held, report.worked, report.given_back) == (1, [1], 2, 0)
+    assert (first.get(timeout=0), held, report.worked, report.returned) == (1, [1], 2, 0)
 
 
 @pytest.fixture

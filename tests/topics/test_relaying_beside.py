@@ -244,7 +244,7 @@ def test_it_returns_when_all_is_copied_though_another_relay_has_the_topic_for_lo
         def count_runs(relay: Relay, *, wait: float = 0.0, fills: bool = False) -> int:
             runs.append(relay)
             if len(runs) == 3 and held[0] is not None:
-                held[0].give_back()
+                held[0].release()
             return run(relay, wait=wait, fills=fills)
 
         monkeypatch.setattr(Relay, "change", change_and_be_overtaken)

@@ -207,7 +207,7 @@ def test_a_message_at_its_last_delivery_is_held_alone(most: int, options: dict[s
             held.append(sum(each.deliveries == most for each in queue.peek(10) if each.owner))
 
         report = Worker(queue, handle, idle_exit=0, **options).run()
-        assert (held, report.worked, report.given_back) == ([1] * 5, 5, 0)
+        assert (held, report.worked, report.returned) == ([1] * 5, 5, 0)
 
 
 def test_a_stop_lets_what_has_begun_end_and_begins_nothing(client: shardq.Client, queue: Queue) -> None:
@@ -224,7 +224,7 @@ def test_a_stop_lets_what_has_begun_end_and_begins_nothing(client: shardq.Client
 
     worker = Worker(queue, handler, semaphore="two", idle_exit=0)
     report = worker.run()
-    assert (report.worked, report.given_back) == (begun, 10 - begun)
+    assert (report.worked, report.returned) == (begun, 10 - begun)
     assert begun < 10
     assert {message.deliveries for message in queue.peek(10)} == {0}
     assert client.semaphore("two").state().held == 0

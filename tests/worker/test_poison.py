@@ -44,7 +44,7 @@ def test_a_message_at_its_last_delivery_is_held_alone(most: int, options: dict[s
             held.append(sum(each.deliveries == most for each in queue.peek(10) if each.owner))
 
         report = Worker(queue, handle, idle_exit=0, **options).run()
-        assert (held, report.worked, report.given_back) == ([1] * 5, 5, 0)
+        assert (held, report.worked, report.returned) == ([1] * 5, 5, 0)
         assert client.queue("jobs.dead").counts().ready == 0
 
 

@@ -51,7 +51,7 @@ def test_sigterm_ends_a_pool_cleanly_and_gives_back_what_was_not_started(
     assert 0 < report.total.worked < 100
     assert (counts.ready, counts.in_flight) == (100 - report.total.worked, 0)
     if threads == 1:  # with threads not all of the batch is held
-        assert report.total.given_back == 100 - report.total.worked
+        assert report.total.returned == 100 - report.total.worked
     assert {message.deliveries for message in queue.peek(100)} == {0}
 
 
@@ -81,7 +81,7 @@ def test_a_process_that_somebody_else_tells_to_end_is_replaced(
     fill(queue, 5)
     command = f"test -e {tmp_path}/told || {{ touch {tmp_path}/told; kill -TERM $PPID; }}"
     report = WorkerPool(url, "jobs", ShellCommand(command), idle_exit=2).run()
-    assert (report.total.worked, report.total.given_back, report.restarts) == (5, 4, 1)
+    assert (report.total.worked, report.total.returned, report.restarts) == (5, 4, 1)
     assert "shardq-worker-0 ended on a SIGTERM" in caplog.text
 
 

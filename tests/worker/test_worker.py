@@ -206,7 +206,7 @@ def test_a_stop_ends_after_the_message_at_hand_and_gives_the_others_back_uncount
     fill(queue, 50)
     worker: Worker = Worker(queue, lambda _: worker.stop(), batch=50)
     report = worker.run()
-    assert (report.worked, report.given_back) == (1, 49)
+    assert (report.worked, report.returned) == (1, 49)
     assert {message.deliveries for message in queue.peek(100)} == {0}
     assert queue.counts().ready == 49
 
@@ -302,7 +302,7 @@ def test_ctrl_c_in_a_handler_settles_the_batch_before_it_goes_on_its_way(queue: 
         worker.run()
     counts = queue.counts()
     assert (counts.ready, counts.in_flight) == (8, 0)
-    assert (worker.report.worked, worker.report.given_back, worker.report.in_flight) == (2, 7, 0)
+    assert (worker.report.worked, worker.report.returned, worker.report.in_flight) == (2, 7, 0)
 
 
 def test_what_is_lost_is_counted_and_not_begun_and_the_worker_goes_on(client: Client) -> None:

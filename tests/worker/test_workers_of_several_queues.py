@@ -99,7 +99,7 @@ def test_a_worker_that_is_stopped_gives_back_what_it_has_not_started_in_every_qu
 
     report = worker.run()
 
-    assert (report.worked, report.given_back) == (1, 2)
+    assert (report.worked, report.returned) == (1, 2)
     assert sum(queue.counts().ready for queue in queues) == 8
     assert sum(queue.counts().in_flight for queue in queues) == 0
 

@@ -35,7 +35,7 @@ from shardq.core.sending.appending import PERMIT, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.leases import JUMP, shorten_leases
-from shardq.core.settling.operations import EXTEND, GIVE_BACK, HOLD
+from shardq.core.settling.operations import EXTEND, RETURN, HOLD
 from shardq.core.settling.settle import SettleRun
 from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice
@@ -172,13 +172,13 @@ class Permits:
         self._made, self._made_at = limit, now
         return bool(missing)
 
-    def give_back(self, held: Sequence[HeldSlice], delay: int = 0) -> int:
+    def release(self, held: Sequence[HeldSlice], delay: int = 0) -> int:
         """Release permits, to be taken again after a delay; returns how many another holder has by now.
 
         Permits that cannot be released come back when their lease expires.
         """
         with self._context.retry.within(_PATIENCE):
-            settling = SettleRun(self._context, GIVE_BACK, duration=delay).run(
+            settling = SettleRun(self._context, RETURN, duration=delay).run(
                 [piece.select() for piece in held]
             )
         if settling.failures:
@@ -248,9 +248,9 @@ class Permits:
             taken += found
             missing -= count_of(found)
             if beyond:
-                self.give_back(beyond, _ASIDE)
+                self.release(beyond, _ASIDE)
             if surplus:
-                self.give_back(surplus)
+                self.release(surplus)
             if not missing or not beyond:
                 break
             wanted = missing if taken else MOST_PERMITS

@@ -105,12 +105,12 @@ class Grant:
                 self._held = [part for piece in self._held for part in piece.held_parts]
             return count_of(self._held) >= units(self._messages, self._weight)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the permits that no message needs any more."""
         with self._changing:
             self._held, surplus = first_of(self._held, units(self._messages, self._weight))
         if surplus:
-            self._permits.give_back(surplus)
+            self._permits.release(surplus)
 
 
 class Share(Protocol):
@@ -125,7 +125,7 @@ class Share(Protocol):
         """Use permits for messages that were claimed, and return those that may be handed out."""
         ...
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the unused permits."""
         ...
 
@@ -145,16 +145,16 @@ class _Taken:
         """How many messages may be claimed."""
         return count_of(self._held) * self._weight
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release the unused permits."""
         if self._held:
             unused, self._held = self._held, []
-            self._permits.give_back(unused)
+            self._permits.release(unused)
 
     def _use(self, messages: int) -> list[HeldSlice]:
         """Take out as many permits as this number of messages needs, and release the others."""
         used, self._held = first_of(self._held, units(messages, self._weight))
-        self.give_back()
+        self.release()
         return used
 
     def _covered(self, context: QueueContext, held: list[HeldSlice], permits: int) -> list[HeldSlice]:
@@ -243,4 +243,4 @@ class Allowance:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for share in self._shares:
-            share.give_back()
+            share.release()

@@ -25,13 +25,13 @@ __all__ = ["SETTLES", "Event", "EventKind", "record_purged", "trace", "write_ent
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entry).decode
 EventKind: TypeAlias = Literal[
-    "sent", "claimed", "released", "given_back", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
+    "sent", "claimed", "released", "returned", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
     "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
 ]  # fmt: skip
 """The kind of an event. Later versions may have more kinds."""
 _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is gone
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
-SETTLES = _ENDS | _MOVES | {"released", "given_back", "snoozed", "blocked"}
+SETTLES = _ENDS | _MOVES | {"released", "returned", "snoozed", "blocked"}
 """The events that end a delivery: a claim after one of these does not mean that a lease has expired."""
 _FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
 
@@ -70,7 +70,7 @@ def _ids(entry: Entry) -> list[MessageId]:
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that became of a message, by the store's clock.
 
-    ``given_back`` and ``snoozed`` are releases whose delivery did not count. ``to`` is the id that a message has
+    ``returned`` and ``snoozed`` are releases whose delivery did not count. ``to`` is the id that a message has
     since: it was moved to another queue, or got another body. ``lease_expired`` is recorded when the message is
     claimed again; ``purged`` of one that was in its queue when that was purged.
     """

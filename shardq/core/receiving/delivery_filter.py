@@ -24,7 +24,7 @@ from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import EXHAUSTED, EXPIRED
 from shardq.core.settling.engine import SettleEngine
 from shardq.core.settling.moves import DeadLetters
-from shardq.core.settling.operations import DROP, GIVE_BACK, SUPERSEDE, SettleOperation
+from shardq.core.settling.operations import DROP, RETURN, SUPERSEDE, SettleOperation
 from shardq.core.settling.settle import SettleRun, release_uncounted
 from shardq.core.settling.stepwise import entries_of
 from shardq.errors import InvalidMessage, LeaseLost, OutcomeUnknown, ShardqError, StoreUnavailable
@@ -160,7 +160,7 @@ class DeliveryFilter:
         if self._context.store.now() - made_at(piece.bundle.id) > REMEMBERED:
             self._drop(piece, SUPERSEDE)
         else:
-            SettleRun(self._context, GIVE_BACK, duration=KEPT_BACK).run([piece.select()])
+            SettleRun(self._context, RETURN, duration=KEPT_BACK).run([piece.select()])
 
     def _drop(self, piece: HeldSlice, operation: SettleOperation) -> None:
         SettleRun(self._context, operation).run([piece.select()]).raise_if_failed()

@@ -144,7 +144,7 @@ class NamedClaims:
         for piece in held:
             pieces.setdefault(piece.bundle.id, []).append(piece)
         kept = [part for taken in standing for part in parts(pieces.get(taken.bundle_id, ()), taken)]
-        self._give_back(held, kept)
+        self._return_uncounted(held, kept)
         return kept
 
     def _untold(self, claim: ClaimName, places: Sequence[BundlePosition]) -> list[HeldSlice]:
@@ -201,7 +201,7 @@ class NamedClaims:
             raise LeaseLost(text)
         _log.warning("%s", text)
 
-    def _give_back(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
+    def _return_uncounted(self, held: Sequence[HeldSlice], kept: Sequence[HeldSlice]) -> None:
         wanted = places_of(map(Taken.of, kept))
         release_selected(self.context, [piece.select().without(among(piece, wanted)) for piece in held])
 

@@ -38,9 +38,9 @@ class Overlap:
     """
 
     def __init__(
-        self, retry: Retry, receiving: Receiving, give_back: Callable[[Sequence[HeldSlice]], None]
+        self, retry: Retry, receiving: Receiving, return_uncounted: Callable[[Sequence[HeldSlice]], None]
     ) -> None:
-        self._retry, self._receiving, self._give_back_held = retry, receiving, give_back
+        self._retry, self._receiving, self._return_held = retry, receiving, return_uncounted
         self.claiming = threading.Lock()
         """Held while a thread claims: one does at a time."""
         self._lock = threading.RLock()
@@ -68,18 +68,18 @@ class Overlap:
         before it calls: else a claim that begins in between would hide due messages from it.
         """
         wanted, surplus = first_of(self._take(), limit)
-        self._give_back(surplus)
+        self._return_uncounted(surplus)
         return self._receiving.unexpired(wanted)
 
-    def give_back(self) -> None:
+    def return_uncounted(self) -> None:
         """Release claimed messages that were not taken."""
-        self._give_back(self._take())
+        self._return_uncounted(self._take())
 
     def leave(self) -> None:
         """Stop claiming, and release claimed messages that were not taken."""
         with self._lock:
             self._left = True
-        self.give_back()
+        self.return_uncounted()
         if self._last is not None and self._generation == forks.count:
             self._last.thread.join()
 
@@ -98,7 +98,7 @@ class Overlap:
                     claim.held = None  # who reads now waits until they are free again
         if not taken:
             try:
-                self._give_back(held)
+                self._return_uncounted(held)
             finally:
                 self._end(claim)
 
@@ -146,11 +146,11 @@ class Overlap:
         self._changes.notify_all()
         return taken
 
-    def _give_back(self, held: Sequence[HeldSlice]) -> None:
+    def _return_uncounted(self, held: Sequence[HeldSlice]) -> None:
         if not held:
             return
         try:
-            self._give_back_held(held)
+            self._return_held(held)
         except ShardqError as error:
             _log.warning(
                 "messages that were claimed during an ack come back when their lease expires: %s", error

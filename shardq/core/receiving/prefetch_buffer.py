@@ -130,9 +130,9 @@ class Ahead:
         """True when there is a shard to claim from."""
         return self._claims.has_candidates
 
-    def give_back(self, held: Sequence[HeldSlice]) -> None:
+    def return_uncounted(self, held: Sequence[HeldSlice]) -> None:
         """Release messages that no thread has started to work on."""
         try:
-            self.engine.give_back([piece.select() for piece in held])
+            self.engine.return_uncounted([piece.select() for piece in held])
         except ShardqError as error:
             _log.warning("messages that were claimed ahead come back when their lease expires: %s", error)

@@ -125,7 +125,7 @@ class Prefetcher:
         for queue in self._queues.values():
             with self._lock:
                 held = queue.buffer.clear()
-            queue.give_back(held)
+            queue.return_uncounted(held)
 
     def _make_keeper(self, name: str) -> LeaseKeeper:
         claims = self._receiving.claims(name)
@@ -142,7 +142,7 @@ class Prefetcher:
             }
             left = [(queue, queue.buffer.clear()) for name, queue in before.items() if name not in claims]
         for queue, held in left:
-            self._give_back(queue, held)
+            self._return_uncounted(queue, held)
         if (following := self._receiving.following) is not None:
             self._scheduler.follow(following.found)
 
@@ -197,7 +197,7 @@ class Prefetcher:
             self._wanted = self._wanted and not any(overdue.values())
             rooms = self._rooms() if self._wanted and not self._is_over else {}
         for queue, held in overdue.items():
-            self._give_back(queue, held)
+            self._return_uncounted(queue, held)
         if rooms or not self._queues:
             self._claim(rooms)
         else:
@@ -243,12 +243,12 @@ class Prefetcher:
                 (queue.buffer.put_back if again else queue.buffer.add)(held, self.timer())
                 self._changes.notify_all()
         if queue is None:
-            self._give_back(self._of(held), held)
+            self._return_uncounted(self._of(held), held)
 
-    def _give_back(self, queue: Ahead, held: Sequence[HeldSlice]) -> None:
+    def _return_uncounted(self, queue: Ahead, held: Sequence[HeldSlice]) -> None:
         if held:
             self._keepers.leave(held)
-            queue.give_back(held)
+            queue.return_uncounted(held)
 
     # -- handing out --------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class Prefetcher:
             queue = self._of(popped)
             with self._lock:
                 behind = queue.buffer.take_groups(stuck)
-            self._give_back(queue, behind)
+            self._return_uncounted(queue, behind)
         return taken
 
     def _of_this_consumer(self, taken: Sequence[HeldSlice]) -> list[HeldSlice]:

@@ -121,7 +121,7 @@ class BulkSend:
             some = self._encoded(items)
             size += sum(map(len, some))
             if not some or size >= self._limits.size:
-                self._source.give_back(items)
+                self._source.put_back(items)
                 return self._draw_each(chunk, bodies)
             chunk += items
             bodies += some
@@ -147,7 +147,7 @@ class BulkSend:
         while items := self._source.take(1):
             full = size >= self._limits.size or len(sends) >= self._limits.messages
             if full and not _neighbours(chunk, items):
-                self._source.give_back(items)
+                self._source.put_back(items)
                 break
             chunk += items
             sends.append(self._prepared(*items))
@@ -235,7 +235,7 @@ class Source:
 
     def __init__(self, items: Iterable[Any], handed_out: int = 0) -> None:
         self._items = iter(items)
-        self._given_back: deque[Any] = deque()
+        self._put_back: deque[Any] = deque()
         self._error: Exception | None = None
         self.handed_out = handed_out
         """The number of items that were handed out and not returned, with those of earlier sources."""
@@ -243,8 +243,8 @@ class Source:
     def take(self, most: int) -> list[Any]:
         """Return the next items; none at the end."""
         taken: list[Any] = []
-        while self._given_back and len(taken) < most:
-            taken.append(self._given_back.popleft())
+        while self._put_back and len(taken) < most:
+            taken.append(self._put_back.popleft())
         if self._error is not None and not taken:
             raise self._error
         if self._error is None and len(taken) < most:
@@ -257,15 +257,15 @@ class Source:
         self.handed_out += len(taken)
         return taken
 
-    def give_back(self, items: list[Any]) -> None:
+    def put_back(self, items: list[Any]) -> None:
         """Hand these out again before all others, in their order."""
-        self._given_back.extendleft(reversed(items))
+        self._put_back.extendleft(reversed(items))
         self.handed_out -= len(items)
 
     @property
     def drawn(self) -> Iterator[Any]:
         """The items that were returned and not handed out since."""
-        return iter(self._given_back)
+        return iter(self._put_back)
 
     @property
     def rest(self) -> Iterator[Any]:

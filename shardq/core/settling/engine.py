@@ -36,7 +36,7 @@ from shardq.core.settling.operations import (
     DEAD_LETTER,
     EXHAUST,
     EXTEND,
-    GIVE_BACK,
+    RETURN,
     KEEP,
     RELEASE,
     START,
@@ -125,9 +125,9 @@ class SettleEngine:
             self._failing = frozenset(settling.failures)
         self._raise_if_any(settling, RELEASE)
 
-    def give_back(self, selections: Sequence[Selection], delay: float = 0.0) -> None:
+    def return_uncounted(self, selections: Sequence[Selection], delay: float = 0.0) -> None:
         """Give messages back without a delivery; those without a delay that never had one take their places again."""
-        self._raise_if_any(self._release(selections, GIVE_BACK, check_delay(delay)), GIVE_BACK)
+        self._raise_if_any(self._release(selections, RETURN, check_delay(delay)), RETURN)
 
     def is_last(self, held: HeldSlice) -> bool:
         """Return whether messages have had the deliveries that their queue allows.

@@ -95,7 +95,7 @@ def record_settled(
     if not contexts:
         return
     kind = operation.event_if_delayed if delay and operation.event_if_delayed else operation.event
-    shown = delay if operation.gives_back or operation.keeps_open else None
+    shown = delay if operation.makes_pending or operation.keeps_open else None
     entries = list(_entries(kind, done, text=details.text, delay=shown, details=details))
     context.events.tell(contexts[0], entries, *contexts[1:])
 

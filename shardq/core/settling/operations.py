@@ -11,9 +11,9 @@ from shardq.core.sending import appending
 from shardq.core.sending.appending import AppendPolicy
 
 __all__ = [
-    "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EDIT", "EXHAUST", "EXTEND", "FORWARD", "GIVE_BACK", "HOLD", "KEEP",
-    "OVERFLOW", "REDRIVE", "RELEASE", "REPLACE", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation", "note_returned",
-    "share_returned",
+    "ACK", "BLOCK", "DEAD_LETTER", "DROP", "EDIT", "EXHAUST", "EXTEND", "FORWARD", "HOLD", "KEEP",
+    "OVERFLOW", "REDRIVE", "RELEASE", "REPLACE", "RETURN", "START", "SUPERSEDE", "UNBLOCK", "SettleOperation",
+    "note_returned", "share_returned",
 ]  # fmt: skip
 
 
@@ -52,14 +52,14 @@ class SettleOperation(msgspec.Struct, frozen=True):
         return self.policy is not None
 
     @property
-    def gives_back(self) -> bool:
-        """True when messages wait again where they were."""
+    def makes_pending(self) -> bool:
+        """True when the messages are pending again in their shard."""
         return self.state is SettleState.RELEASED and not self.moves and not self.holds
 
     @property
     def returns_behind(self) -> bool:
         """True when it also releases the messages that are held behind in their groups."""
-        return self.gives_back or self.blocks or self.in_place
+        return self.makes_pending or self.blocks or self.in_place
 
     @property
     def keeps_open(self) -> bool:
@@ -89,7 +89,7 @@ RELEASE = SettleOperation(
     "released", "released", _RELEASED,
     repeatable=True, unanswered_explains_gone=True, unanswered_explains_lost=True, hook="release", event="released",
 )  # fmt: skip
-GIVE_BACK = msgspec.structs.replace(RELEASE, uncounted=True, event="given_back", event_if_delayed="snoozed")
+RETURN = msgspec.structs.replace(RELEASE, uncounted=True, event="returned", event_if_delayed="snoozed")
 EXTEND = SettleOperation(
     "extended", "extended", _OPEN, holds=True, shortens=True, hook="extend", event="extended"
 )

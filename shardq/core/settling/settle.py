@@ -19,7 +19,7 @@ from shardq.core.context.unique_keys import release_keys
 from shardq.core.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
 from shardq.core.large.collecting import remove_body
 from shardq.core.settling.events import NO_DETAILS, EventDetails, record_settled
-from shardq.core.settling.operations import GIVE_BACK, SettleOperation, note_returned
+from shardq.core.settling.operations import RETURN, SettleOperation, note_returned
 from shardq.errors import OutcomeUnknown, ShardqError
 from shardq.storage.abilities import Settle
 from shardq.storage.requests import Acknowledge, Append, EntryState, Extend, Fenced, Forward, Release, Span
@@ -123,7 +123,7 @@ class SettleRun(msgspec.Struct, eq=False):
         context.counters.add(**{operation.counter: count})
         if grants and (self.lost or not operation.keeps_open):
             for grant in grants:
-                grant.give_back()
+                grant.release()
         if operation.event and (context.live.keeps_events or self.details.target is not None):
             record_settled(context, operation, self.own, self.duration, self.details)
         if has_traces and operation.state is SettleState.FINISHED:
@@ -285,7 +285,7 @@ class SettleRun(msgspec.Struct, eq=False):
 
     def _lost(self, selection: Selection, *, moved: bool) -> Selection:
         held = selection.held
-        if self.operation.gives_back and held.returned and held.bundle.group in held.returned:
+        if self.operation.makes_pending and held.returned and held.bundle.group in held.returned:
             # A message that is lost before its lease expires was released with an earlier one of its group.
             selection = selection.over(self.context.store.now())
         if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
@@ -341,4 +341,4 @@ def release_uncounted(context: QueueContext, held: Iterable[HeldSlice]) -> None:
 
 def release_selected(context: QueueContext, selections: Sequence[Selection]) -> None:
     """Release some of the messages of slices, as :func:`release_uncounted` does."""
-    SettleRun(context, GIVE_BACK).run(selections).raise_if_failed()
+    SettleRun(context, RETURN).run(selections).raise_if_failed()

@@ -72,7 +72,7 @@ def release(session: Session, held: Held, request: Release, now: Moment) -> Fenc
     """Give the slices back; without ``started`` their last delivery is not counted."""
 
     def step(change: Change, cuts: Sequence[Cut]) -> None:
-        slices = tuple(_given_back(named, request) for each in cuts for named in each.named)
+        slices = tuple(_released(named, request) for each in cuts for named in each.named)
         change.hold(LeaseRow(os.urandom(16), 0, now() + request.delay, False, slices), _carried(row, cuts))
 
     row = WideRow(session, str(request.shard))
@@ -160,7 +160,7 @@ def _started(each: Slice, request: Extend) -> Slice:
     return msgspec.structs.replace(each, deliveries=each.deliveries + 1, unstarted=False)
 
 
-def _given_back(each: Slice, request: Release) -> Slice:
+def _released(each: Slice, request: Release) -> Slice:
     deliveries = each.deliveries + each.unstarted - (not request.started)
     again = not (request.started or request.delay or deliveries)
     return msgspec.structs.replace(each, deliveries=deliveries, unstarted=again)

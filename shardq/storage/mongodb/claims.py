@@ -235,10 +235,10 @@ class Claims:
                 break
             rows.change(list(statements_of(left, request, self._clock.now())))
             seen = [*seen, *left]
-        self._give_back(request, held, left[0] if left else None)
+        self._release_rest(request, held, left[0] if left else None)
         return held_under(rows, request.token)
 
-    def _give_back(self, request: Claim, held: list[tuple[Place, ClaimedSlice]], left: Piece | None) -> None:
+    def _release_rest(self, request: Claim, held: list[tuple[Place, ClaimedSlice]], left: Piece | None) -> None:
         """Release messages held after a piece that is left, and beyond the limit; others may have read meanwhile."""
         room, spans = request.limit, list[Span]()
         for place, taken in sorted(held, key=lambda item: item[0]):

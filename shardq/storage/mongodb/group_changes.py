@@ -17,7 +17,7 @@ from shardq.storage.mongodb.slicing import by_bundle, cut, fenced
 from shardq.storage.mongodb.transactions import BRIEF, PATIENT, Disturbed
 from shardq.storage.requests import Bundle, Fenced, Span
 
-__all__ = ["append", "change", "end", "give_back", "leave_alone", "places", "purge", "put_back", "settle"]
+__all__ = ["append", "change", "end", "leave_alone", "places", "purge", "put_back", "release", "settle"]
 
 _AT_ONCE = 1000
 
@@ -32,16 +32,16 @@ def settle(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision
     return in_transaction(client, shard, lambda groups: change(groups, spans, decide, ends=ends))
 
 
-def give_back(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:
+def release(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:
     """Release held messages of the spans, and those held behind them."""
     now = client.clock.now()
 
-    def release(groups: Groups) -> Fenced:
+    def released(groups: Groups) -> Fenced:
         missing = change(groups, spans, decide, ends=False)
         put_back(groups, spans, now)
         return missing
 
-    return in_transaction(client, shard, release)
+    return in_transaction(client, shard, released)
 
 
 def leave_alone(client: Client, shard: Shard, spans: Sequence[Span], decide: Decision) -> Fenced:

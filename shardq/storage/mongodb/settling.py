@@ -85,7 +85,7 @@ def release(client: Client, request: Release) -> Fenced:
     keeps_place = not request.started and not request.delay
     moments: dict[int, int] = {}  # by priority, the first from which something is due again
 
-    def give_back(row: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
+    def freed(row: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         free = []
         for each in held:
             deliveries = each.told - uncounted
@@ -95,9 +95,9 @@ def release(client: Client, request: Release) -> Fenced:
         return free, []
 
     if request.shard.is_grouped:
-        decide = decision(request.spans, give_back)
-        return group_changes.give_back(client, request.shard, request.spans, decide)
-    fenced = settle(ShardRows(client.session, request.shard), request.spans, give_back)
+        decide = decision(request.spans, freed)
+        return group_changes.release(client, request.shard, request.spans, decide)
+    fenced = settle(ShardRows(client.session, request.shard), request.spans, freed)
     client.cursors.due_again(request.shard, moments)
     return fenced
 

@@ -148,10 +148,10 @@ def first_places(pieces: Iterable[Piece]) -> dict[bytes, int]:
     return places
 
 
-def put_back(sql: Sql, shard_key: int, given_back: Sequence[Piece], now: int) -> None:
+def put_back(sql: Sql, shard_key: int, released: Sequence[Piece], now: int) -> None:
     """Release, without counting the delivery, messages held behind slices that are released."""
-    named = {(piece.bundle_id, piece.first) for piece in given_back}
-    held = _held_behind(sql, shard_key, given_back)
+    named = {(piece.bundle_id, piece.first) for piece in released}
+    held = _held_behind(sql, shard_key, released)
     _PUT_BACK.run(sql, shard_key, [each for each in held if (each.bundle_id, each.first) not in named], now)
 
 

@@ -71,12 +71,12 @@ class Pool:
             if loan.connection is None:
                 loan.connection = Connection(self._address, self._now)
             result = work(loan.connection, *args)
-            self._give_back(loan)
+            self._return(loan)
         except BaseException:
             try:
-                self._give_back(loan)
+                self._return(loan)
             except BaseException:  # interrupted on the way out: once more
-                self._give_back(loan)
+                self._return(loan)
                 raise
             raise
         return result
@@ -104,7 +104,7 @@ class Pool:
             loan.connection = self._idle.pop()
         return True
 
-    def _give_back(self, loan: _Loan) -> None:
+    def _return(self, loan: _Loan) -> None:
         """Let another thread take the place, and keep the connection if it can be used. May be repeated."""
         with self._lock:
             connection = loan.connection

@@ -39,11 +39,11 @@ _KEEP = Change("""
 _HIDE = Change(f"due = $4 + {STILL_BEHIND}")
 _HIDE_LONGER = Change(f"due = greatest(s.due, $4 + {STILL_BEHIND})")
 _START = Change("deliveries = s.deliveries + s.unstarted::int, unstarted = false")
-_GIVE_BACK = Change(f"""
+_RELEASE = Change(f"""
     due = $4 + {STILL_BEHIND}, token = NULL, deliveries = s.deliveries + s.unstarted::int, unstarted = false
 """)
 _UNDO = "token = NULL, deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false"
-_GIVE_BACK_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
+_RELEASE_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
 # A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
     due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO}
@@ -235,8 +235,8 @@ def release(sql: Sql, request: Release, _now: int) -> Fenced:
             groups.put_back(sql, home.shard_key, pieces, now)
         elif not (request.started or request.delay):
             lower_released(sql, home.shard_key, pieces, now)
-        uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
-        (_GIVE_BACK if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
+        uncounted = _RELEASE_UNSTARTED if request.delay else _PUT_BACK
+        (_RELEASE if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
     return held.fenced
 
 

@@ -201,12 +201,12 @@ class Pool:
             if connection is None or connection.identity != file_identity(self._place):
                 connection = self._connect(loan)
             result = work(connection, *args)
-            self._give_back(loan)
+            self._return(loan)
         except BaseException:
             try:
-                self._give_back(loan)
+                self._return(loan)
             except BaseException:  # interrupted on the way out: once more
-                self._give_back(loan)
+                self._return(loan)
                 raise
             raise
         return result
@@ -261,7 +261,7 @@ class Pool:
             loan.connection = self._open()
         return loan.connection
 
-    def _give_back(self, loan: _Loan) -> None:
+    def _return(self, loan: _Loan) -> None:
         """Let another thread take the place, and keep the connection. May be repeated after an interrupt.
 
         It is closed if it leads to no file, is in a transaction, as an interrupt may leave it, or keeps much memory.

@@ -104,10 +104,10 @@ def strip(sql: sqlite3.Connection, slice_keys: Sequence[int], now: int) -> None:
 
 
 def _held_behind(sql: sqlite3.Connection, shard_key: int, slice_keys: Sequence[int]) -> Iterator[int]:
-    given_back = set(slice_keys)
+    released = set(slice_keys)
     for group, place in _FIRST_PLACES.find(sql, slice_keys).fetchall():
         for key, token in sql.execute(_BEHIND, (shard_key, group, place)):
-            if key in given_back:
+            if key in released:
                 continue
             if token is None:
                 break

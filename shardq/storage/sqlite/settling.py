@@ -34,12 +34,12 @@ _KEEP = Change("""
 _HIDE = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND} WHERE {{0}}")
 _HIDE_LONGER = Change(f"UPDATE [slice] SET due = max(due, ?2 + {STILL_BEHIND}) WHERE {{0}}")
 _START = Change("UPDATE [slice] SET deliveries = deliveries + unstarted, unstarted = 0 WHERE {0}")
-_GIVE_BACK = Change(f"""
+_RELEASE = Change(f"""
     UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, token = NULL, deliveries = deliveries + unstarted, unstarted = 0
     WHERE {{0}}
 """)
 _UNDO = "token = NULL, deliveries = deliveries - 1 + unstarted, unstarted = 0"
-_GIVE_BACK_UNSTARTED = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
+_RELEASE_UNSTARTED = Change(f"UPDATE [slice] SET due = ?2 + {STILL_BEHIND}, {_UNDO} WHERE {{0}}")
 # A slice whose first delivery this was takes its place in the order again.
 _PUT_BACK = Change(f"""
     UPDATE [slice] SET due = iif(deliveries + unstarted > 1, ?2, min(sent_due, ?2)) + {STILL_BEHIND}, {_UNDO}
@@ -125,8 +125,8 @@ def extend(sql: sqlite3.Connection, request: Extend, now: int) -> Fenced:
 def release(sql: sqlite3.Connection, request: Release, now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
     pieces = cut(sql, request.shard, request.spans, now)
-    uncounted = _GIVE_BACK_UNSTARTED if request.delay else _PUT_BACK
-    (_GIVE_BACK if request.started else uncounted).run(sql, pieces.slice_keys, now + request.delay)
+    uncounted = _RELEASE_UNSTARTED if request.delay else _PUT_BACK
+    (_RELEASE if request.started else uncounted).run(sql, pieces.slice_keys, now + request.delay)
     if pieces.shard_key is not None:
         if request.shard.is_grouped:
             groups.put_back(sql, pieces.shard_key, pieces.slice_keys, now)

@@ -171,7 +171,7 @@ def waiting(bench: Bench) -> None:
     bench.ack(*bench.claim(2).spans)
 
 
-def given_back(bench: Bench) -> None:
+def released(bench: Bench) -> None:
     """Claim messages and release them."""
     bench.given(2, priority=2)
     bench.given(2, priority=4)
@@ -194,7 +194,7 @@ def delayed(bench: Bench) -> None:
     bench.advance(6)
 
 
-States = pytest.mark.parametrize("state", [waiting, given_back, abandoned, delayed])
+States = pytest.mark.parametrize("state", [waiting, released, abandoned, delayed])
 State = Callable[[Bench], None]
 
 

@@ -88,7 +88,7 @@ def extend(session: Session, known: KnownGroups, request: Extend, now: Moment) -
         for each in cuts:
             count = each.end_of_named if request.blocks else len(each.pieces)
             held = [extended(one, until) if is_named else one for one, is_named in each.pieces[:count]]
-            back = [_given_back(one, draft.now, 0, started=False) for one, _ in each.pieces[count:]]
+            back = [_released(one, draft.now, 0, started=False) for one, _ in each.pieces[count:]]
             draft.set(each.group, [*held, *back, *each.waiting], count)
 
     return _settle(session, known, request.shard, request.spans, now, step)
@@ -100,7 +100,7 @@ def release(session: Session, known: KnownGroups, request: Release, now: Moment)
     def step(draft: Draft, cuts: Sequence[_Cut]) -> None:
         for each in cuts:
             back = [
-                _given_back(one, draft.now, request.delay if is_named else 0, request.started and is_named)
+                _released(one, draft.now, request.delay if is_named else 0, request.started and is_named)
                 for one, is_named in each.pieces[len(each.before) :]
             ]
             draft.set(each.group, [*each.before, *back, *each.waiting], len(each.before))
@@ -151,7 +151,7 @@ def _end(draft: Draft, cuts: Sequence[_Cut], request: Acknowledge) -> None:
         finishing.finish(draft.change, draft.reader.row, slices)
 
 
-def _given_back(each: Member, now: int, delay: int, started: bool) -> Member:
+def _released(each: Member, now: int, delay: int, started: bool) -> Member:
     """Return the slice without a holder.
 
     One that was never delivered and has no delay takes its old place in the order.
@@ -174,7 +174,7 @@ def _replace(draft: Draft, cut: _Cut, instead: Mapping[tuple[bytes, int], Bundle
     placed: set[bytes] = set()
     for each, is_named in cut.pieces[len(members) :]:
         if not is_named:
-            members.append(_given_back(each, draft.now, 0, started=False))
+            members.append(_released(each, draft.now, 0, started=False))
             continue
         for first in range(each.slice.first, each.slice.end):  # of several spans, where they are neighbours
             bundle = instead.get((each.slice.bundle_id, first))
