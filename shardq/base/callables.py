@@ -61,12 +61,12 @@ def loading(what: str, name: str) -> Iterator[None]:
     except Exception as error:
         files = ((step.filename, step.lineno) for step in extract_tb(error.__traceback__))
         steps = [step for step in files if not step[0].startswith(_NOT_THEIRS)]
-        told = ""
+        hint = ""
         if steps:
-            told = " (in {}, line {})".format(*steps[-1])
+            hint = " (in {}, line {})".format(*steps[-1])
         elif isinstance(error, ImportError | TypeError):
-            told = ": name a module as it is imported from this folder, such as 'shop' for shop.py"
-        raise InvalidSetting(f"{what} {shown(name)} cannot be loaded: {described(error)}{told}") from error
+            hint = ": name a module as it is imported from this folder, such as 'shop' for shop.py"
+        raise InvalidSetting(f"{what} {shown(name)} cannot be loaded: {described(error)}{hint}") from error
 
 
 def check_runs(name: str, function: object, *, awaits: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
-from shardq.cli.printing import many, note, tell
+from shardq.cli.printing import many, note, note_or_log
 from shardq.cli.queue_history import history_option, keeping_history
 from shardq.cli.times import in_words
 from shardq.errors import ShardqError
@@ -80,14 +80,14 @@ def run_pool(make: Callable[..., WorkerPool], url: str, title: str, options: dic
             progress(report)
 
         pool = make(on_progress=turned, measured=measured, **options)
-        tell(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
+        note_or_log(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
         monitor.measures = pool.measures
         try:
             with keeping_history(history, measures=pool.measures):
                 return pool.run()
         except ShardqError:
             if pool.report.total.batches:
-                tell(summary(pool.report), log)
+                note_or_log(summary(pool.report), log)
             raise
 
 
@@ -147,13 +147,13 @@ class Progress:
         self._pause = LINES_AT_FIRST_SECONDS
         self._due: float | None = None
         self._shown = ""
-        self._told = False
+        self._noted = False
 
     def update(self, moment: float, report: PoolReport) -> None:
         """Take note of a report at a moment in seconds, and show it when it is time."""
         rate = self._rate.update(moment, report.total.worked)
-        if report.stops and not self._told:
-            self._told = True
+        if report.stops and not self._noted:
+            self._noted = True
             held = many(report.total.in_flight, "message")
             self._show(
                 f"{self._queue}: ends after those at hand, {held} in flight; Ctrl-C again ends it at once"

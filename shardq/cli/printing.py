@@ -26,7 +26,7 @@ __all__ = [
     "print_line",
     "print_message",
     "screen_width",
-    "tell",
+    "note_or_log",
     "value_text",
 ]
 
@@ -143,7 +143,7 @@ log_option = click.option(
 )
 
 
-def tell(text: str, log: JsonLog | None) -> None:
+def note_or_log(text: str, log: JsonLog | None) -> None:
     """Write a line for people to stderr, or an event of the log that is written there."""
     if log is None:
         note(text)

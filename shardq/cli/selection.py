@@ -82,10 +82,10 @@ class Progress:
     """Tells on stderr, now and then, how many messages were done so far."""
 
     def __init__(self, past: str) -> None:
-        self._past, self._told = past, 0
+        self._past, self._reported = past, 0
 
     def __call__(self, number: int) -> None:
         """Print the number if it has grown enough."""
-        if number >= self._told + _STEP:
-            self._told = number
+        if number >= self._reported + _STEP:
+            self._reported = number
             note(f"{many(number, 'message')} {self._past} so far")

@@ -171,7 +171,7 @@ def remove(context: QueueContext, identity: MessageId, *, event: str = "removed"
     answer = context.retry.ask(context.store.remove, identity.shard, identity.bundle_id, identity.position)
     removed = answer.value or answer.after_unknown
     if removed and context.keeps_events:
-        context.events.tell(context, [Entry(event, str(identity))])
+        context.events.record(context, [Entry(event, str(identity))])
     return removed
 
 

@@ -69,7 +69,7 @@ class Monitor:
         self.measures: Callable[[], Measures] = Measures
         """Returns what the processes of the pool have measured. Set it when there is a pool."""
         self._started_at = time.monotonic()
-        self._beat_at = self._told_at = -1e9
+        self._beat_at = self._notified_at = -1e9
         self._state: PoolState | None = None
         self._servers: list[PageServer] = []
         self._client: Client | None = None
@@ -105,8 +105,8 @@ class Monitor:
         self._beat_at = now
         if first:
             _notify("READY=1")
-        if now - self._told_at >= BEAT_SECONDS:
-            self._told_at = now
+        if now - self._notified_at >= BEAT_SECONDS:
+            self._notified_at = now
             _notify("WATCHDOG=1")
             if self._options.heartbeat_file is not None:
                 with suppress(OSError):  # a full disk ends no worker: whoever reads the file sees its age

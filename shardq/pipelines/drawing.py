@@ -189,9 +189,9 @@ def _in_order(pipeline: Pipeline) -> list[str]:
 
 def _facts(depth: QueueDepth) -> str:
     counts = {"delayed": depth.delayed, "in flight": depth.in_flight, "dead": depth.dead}
-    told = [f"{depth.ready:,} ready{_rate(depth)}"]
-    told += [f"{count:,} {what}" for what, count in counts.items() if count]
-    return ", ".join([*told, "paused"] if depth.paused else told)
+    parts = [f"{depth.ready:,} ready{_rate(depth)}"]
+    parts += [f"{count:,} {what}" for what, count in counts.items() if count]
+    return ", ".join([*parts, "paused"] if depth.paused else parts)
 
 
 def _rate(depth: QueueDepth) -> str:

@@ -98,16 +98,16 @@ class Notes:
     def __init__(self, client: Client, pipeline: str) -> None:
         self._client, self._pipeline = client, pipeline
         self._key = secrets.token_hex(8)
-        self._told: Mapping[str, LinkReport] = {}
+        self._written: Mapping[str, LinkReport] = {}
         self._at = time.monotonic()
 
-    def tell(self, links: Mapping[str, LinkReport]) -> None:
+    def write(self, links: Mapping[str, LinkReport]) -> None:
         """Note the work since the note before, once in five seconds at most."""
         seconds = time.monotonic() - self._at
         if seconds < NOTE_SECONDS:
             return
-        rates = [_rate(source, each, self._told.get(source), seconds) for source, each in links.items()]
-        self._told, self._at = links, time.monotonic()
+        rates = [_rate(source, each, self._written.get(source), seconds) for source, each in links.items()]
+        self._written, self._at = links, time.monotonic()
         with suppress(ShardqError):
             self._write(_ENCODER.encode(rates))
 

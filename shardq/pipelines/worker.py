@@ -206,7 +206,7 @@ class PipelineWorker(Worker):
     def _work(self, attempt: Attempt) -> None:
         super()._work(attempt)
         with self._leaving():
-            self._notes.tell(self.report.links)
+            self._notes.write(self.report.links)
 
 
 class PipelinePlan(WorkerPlan, frozen=True, kw_only=True):

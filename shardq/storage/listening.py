@@ -134,8 +134,8 @@ class LocalNotifier:
             news: list[str] = []
             for queue in queues:
                 count = self._of_all, self._counts.get(queue, 0)
-                if count != listener.told.get(queue, (0, 0)):
-                    listener.told[queue] = count
+                if count != listener.notified.get(queue, (0, 0)):
+                    listener.notified[queue] = count
                     news.append(queue)
             if not news:
                 self._listening[listener] = frozenset(queues)
@@ -157,7 +157,7 @@ class LocalListener:
 
     def __init__(self, notifier: LocalNotifier, wake: Callable[[], None]) -> None:
         self._notifier, self.wake = notifier, wake
-        self.told: dict[str, tuple[int, int]] = {}
+        self.notified: dict[str, tuple[int, int]] = {}
         """The count of each queue at its last notification."""
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:

@@ -52,31 +52,31 @@ class _Forks:
     def __init__(self) -> None:
         self.count = 0
         self._numbers = count()
-        self._told: dict[int, weakref.ref[WatchesForks]] = {}
+        self._watchers: dict[int, weakref.ref[WatchesForks]] = {}
         self.renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
         self._own = threading.local()
         os.register_at_fork(
             before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
         )
 
-    def tell(self, watcher: WatchesForks) -> None:
-        number, told = next(self._numbers), self._told
-        told[number] = weakref.ref(watcher, lambda _: told.pop(number, None))
+    def add(self, watcher: WatchesForks) -> None:
+        number, watchers = next(self._numbers), self._watchers
+        watchers[number] = weakref.ref(watcher, lambda _: watchers.pop(number, None))
 
     def _living(self) -> list[WatchesForks]:
-        return [each for known in list(self._told.values()) if (each := known()) is not None]
+        return [each for known in list(self._watchers.values()) if (each := known()) is not None]
 
     def _before(self) -> None:
-        self._own.told = told = self._living()
-        _call([each.before_fork for each in reversed(told)])
+        self._own.notified = notified = self._living()
+        _call([each.before_fork for each in reversed(notified)])
 
     def _after_in_parent(self) -> None:
-        told, self._own.told = self._own.told, []
-        _call([each.after_fork_in_parent for each in told])
+        notified, self._own.notified = self._own.notified, []
+        _call([each.after_fork_in_parent for each in notified])
 
     def _after_in_child(self) -> None:
         self.count += 1
-        self._own.told = []
+        self._own.notified = []
         renewals = [each.renew for each in self.renewed]
         _call([*renewals, *(each.after_fork_in_child for each in self._living())])
 
@@ -145,4 +145,4 @@ class OwnLock:
 
 def watch_forks(watcher: WatchesForks) -> None:
     """Notify an object of every fork, for as long as it lives."""
-    forks.tell(watcher)
+    forks.add(watcher)

@@ -47,7 +47,7 @@ class RedisLine:
         self.name = f"Redis at {host}"
         self.channel = channel
 
-    def tell(self, queues: Collection[str]) -> bool:
+    def publish(self, queues: Collection[str]) -> bool:
         """Publish the names as one message; False when that is not confirmed."""
         try:
             self._redis().publish(self.channel, msgspec.json.encode(sorted(queues)))

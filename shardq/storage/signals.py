@@ -24,7 +24,7 @@ __all__ = ["Line", "OpenLine", "Publisher", "Signals", "Watch"]
 _log = Log(__name__)
 
 _GAP = 0.004  # seconds between two messages to the others
-_LONGEST_PAUSE = 5.0  # seconds between two attempts to tell them
+_LONGEST_PAUSE = 5.0  # seconds between two attempts to reach them
 _LAST_WORDS = 3.0  # seconds that a message under way has when the publisher is closed
 
 
@@ -38,10 +38,10 @@ class Line(Protocol):
 
     @property
     def may_block(self) -> bool:
-        """True when ``tell`` may take long while the store is well: no thread that sends may call it then."""
+        """True when ``publish`` may take long while the store is well: no thread that sends may call it then."""
         ...
 
-    def tell(self, queues: Collection[str]) -> bool:
+    def publish(self, queues: Collection[str]) -> bool:
         """Pass the names on. False, and no error, when they have to be passed on again."""
         ...
 
@@ -79,7 +79,7 @@ class Publisher:
         self._lock = threading.RLock()  # a signal's handler may send while the thread below it does
         self._news = ChangeNotifier(self._lock)
         self._pending: set[str] = set()
-        self._told_at = 0.0
+        self._published_at = 0.0
         self._thread = self._new_thread()
         self._pid = os.getpid()
 
@@ -87,7 +87,7 @@ class Publisher:
         """Pass the name on, now or within the gap."""
         with self._lock:
             self._pending.add(queue)
-            soon = self._line.may_block or time.monotonic() - self._told_at < _GAP
+            soon = self._line.may_block or time.monotonic() - self._published_at < _GAP
             new = self._thread.prepare(self._work) if soon else None
             if soon and new is None:
                 if len(self._pending) == 1:
@@ -100,8 +100,8 @@ class Publisher:
         """Pass on announcements; False when they have to be passed on again."""
         with self._lock:
             pending, self._pending = self._pending, set()
-            self._told_at = time.monotonic()
-        if not pending or self._line.tell(pending):
+            self._published_at = time.monotonic()
+        if not pending or self._line.publish(pending):
             return True
         with self._lock:
             self._pending |= pending
@@ -139,7 +139,7 @@ class Publisher:
     def _wait(self, pause: float) -> bool:
         """Return True when names are to be passed on, that long after the last time; False once it is closed."""
         self._news.wait_for(lambda: self._pending or self._has_ended)
-        while not self._has_ended and (left := self._told_at + pause - time.monotonic()) > 0:
+        while not self._has_ended and (left := self._published_at + pause - time.monotonic()) > 0:
             self._news.wait_for(lambda: self._has_ended, left)
         return not self._has_ended
 

@@ -193,11 +193,11 @@ def _go_on(client: TaskClient, step: str, seen: Seen, sent: set[str]) -> list[st
     bucket = workflow if ("#" in workflow or plan.replaces_task) and number in plan.ends else None
     behind = plan.behind(number)
     if not unblocks(plan, number, entry):
-        told = _because(plan, number, entry)
+        outcome = _because(plan, number, entry)
         given_up = [f"{workflow}#{other}" for other in behind]
         if bucket:
-            _decide(client, [bucket], msgspec.structs.replace(told, origin=None), plan.keep)
-        return _decide(client, given_up, told, plan.keep) + ([bucket] if bucket else [])
+            _decide(client, [bucket], msgspec.structs.replace(outcome, origin=None), plan.keep)
+        return _decide(client, given_up, outcome, plan.keep) + ([bucket] if bucket else [])
     ended: list[str] = []
     for other in behind:
         identity, after = f"{workflow}#{other}", plan.steps[other].after

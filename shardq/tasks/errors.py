@@ -42,8 +42,8 @@ class Failure(msgspec.Struct, frozen=True):
         text, raised = text_of(error), trace_of(error)
         trace = short_trace(error, raised) if raised else ""
         kind = type(error).__name__
-        told = "" if text == kind else text[:LONGEST_TEXT]
-        return cls(kind, told, trace[-LONGEST_TRACEBACK:], deliveries, call)
+        shown = "" if text == kind else text[:LONGEST_TEXT]
+        return cls(kind, shown, trace[-LONGEST_TRACEBACK:], deliveries, call)
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind

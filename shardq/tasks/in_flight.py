@@ -104,8 +104,8 @@ class TaskUnit(Unit):
 
     def fail(self, message: Message, error: Exception, call: str) -> None:
         """Keep why a task failed: its error, or that which made it choose an outcome."""
-        told = error.__cause__ if isinstance(error, Outcome) and error.__cause__ else error
-        self.failures[message] = Failure.of(told, message.deliveries, call)
+        cause = error.__cause__ if isinstance(error, Outcome) and error.__cause__ else error
+        self.failures[message] = Failure.of(cause, message.deliveries, call)
 
     def decided(self) -> list[Decided]:
         """Return the entries of those of its tasks that have ended for good, and are to have one."""

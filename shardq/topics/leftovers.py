@@ -47,8 +47,8 @@ def drop_leftovers(contexts: QueueContexts, topic: str) -> None:
 def drop_subscription(contexts: QueueContexts, queue: str) -> None:
     """Delete a subscription's queue and its dead letters."""
     deleted = False
-    told = f"queue {queue!r} is deleted, but maybe not its dead letters: repeat the call"
-    with reporting_done(lambda: told if deleted else ""):
+    remedy = f"queue {queue!r} is deleted, but maybe not its dead letters: repeat the call"
+    with reporting_done(lambda: remedy if deleted else ""):
         for name in (queue, *(name for name in contexts.names(queue) if name != queue)):
             with suppress(QueueNotFound):
                 delete_queue(contexts, name)

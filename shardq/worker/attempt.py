@@ -306,14 +306,14 @@ def _log_ending(
     """
     level, word = next(words for kind, words in _WORDS.items() if isinstance(outcome, kind))
     raised = None if error is None or isinstance(error, CommandFailed) else trace_of(error)
-    trace, told = None, ""
+    trace, trace_text = None, ""
     if error is not None and raised is not None:
         if has_long_text(error, raised):
-            told = f"\n{short_trace(error, raised).rstrip()}"
+            trace_text = f"\n{short_trace(error, raised).rstrip()}"
         else:
             trace = type(error), error, raised
     facts = {"called": which, "queue": first.queue, "id": first.id, "delivery": first.deliveries}
-    text, parts = "%s %s, delivery %d: %s%s", (which, word, first.deliveries, reason, told)
+    text, parts = "%s %s, delivery %d: %s%s", (which, word, first.deliveries, reason, trace_text)
     _log.log(level, text, *parts, exc_info=trace, extra=facts)
 
 

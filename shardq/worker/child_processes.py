@@ -99,7 +99,7 @@ class _Child:
         self.name, self.result = name, None
         self.ready = self.ended = False
 
-    def tell(self, word: _Signal) -> None:
+    def send(self, word: _Signal) -> None:
         with suppress(OSError):  # it has ended
             self.channel.send(word)
 
@@ -178,7 +178,7 @@ class ChildProcesses:
     def stop(self, *names: str) -> None:
         """Ask these processes to end. Their reports can still be listened to."""
         for name in names:
-            self._children[name].tell(_Signal.STOP)
+            self._children[name].send(_Signal.STOP)
 
     @property
     def running(self) -> dict[str, int]:
@@ -206,7 +206,7 @@ class ChildProcesses:
         if self.started_at is None and children and all(child.ready or child.ended for child in children):
             self.started_at = time.time()
             for child in children:
-                child.tell(_Signal.GO)
+                child.send(_Signal.GO)
 
 
 def _run(work: Work, arguments: Sequence[Any], channel: Connection) -> None:

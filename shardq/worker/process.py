@@ -88,7 +88,7 @@ class Ended(msgspec.Struct, frozen=True):
     report: WorkerReport
     error: ShardqError | None = None
     crash: str = ""
-    told: bool = False  # by SIGTERM
+    terminated: bool = False  # by SIGTERM
 
 
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
@@ -104,11 +104,11 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     worker: WorkerLoop | None = None
     metrics: Metrics | None = None
     error: ShardqError | None = None
-    crash, told = "", False
+    crash, terminated = "", False
 
     def stop() -> None:
-        nonlocal told
-        told = True
+        nonlocal terminated
+        terminated = True
         if worker is not None:
             worker.stop()
 
@@ -133,7 +133,7 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
     with suppress(OSError):  # the parent is gone
         if metrics is not None:
             channel.send(metrics.measures())
-        channel.send(Ended(report, sendable(error), crash, told))
+        channel.send(Ended(report, sendable(error), crash, terminated))
 
 
 def _metrics() -> Metrics:

@@ -229,14 +229,14 @@ class Slot:
         error, crash = (child.ended.error, child.ended.crash) if child.ended is not None else (None, "")
         if child.retired and not self._stopping and (error is None or error.retryable):
             return
-        told = child.ended is not None and child.ended.told
-        if self._stopping or (child.ended is not None and error is None and not (crash or told)):
+        terminated = child.ended is not None and child.ended.terminated
+        if self._stopping or (child.ended is not None and error is None and not (crash or terminated)):
             self.finished = True
             return
         if error is not None and not error.retryable:
             self.finished = True
             raise error
-        why = crash or f"{self._name} ended {'on a SIGTERM' if told else f'with exit code {code}'}"
+        why = crash or f"{self._name} ended {'on a SIGTERM' if terminated else f'with exit code {code}'}"
         self._restart(child, error or WorkersFailing(why))
 
     def _restart(self, child: Child, error: ShardqError) -> None:

@@ -276,15 +276,15 @@ def test_the_end_of_a_lease_is_told_when_the_message_is_claimed_again(
     assert (claimed.owner, again.owner, acked.owner) == ("dead", "alive", "alive")
 
 
-def test_a_release_that_is_told_after_the_next_claim_is_no_end_of_a_lease(orders: shardq.Queue) -> None:
+def test_a_release_that_is_recorded_after_the_next_claim_is_no_end_of_a_lease(orders: shardq.Queue) -> None:
     identity = send(orders)
     one, other = orders.consumer(name="one"), orders.consumer(name="other")
-    tell, told = context_of(orders).events.tell, []
-    context_of(orders).events.tell = lambda *entries: told.append(entries)  # type: ignore[method-assign]
+    record, recorded = context_of(orders).events.record, []
+    context_of(orders).events.record = lambda *entries: recorded.append(entries)  # type: ignore[method-assign]
     one.receive(1)[0].release()
     other.receive(1)
-    for entries in (told[0], told[2], told[1]):
-        tell(*entries)
+    for entries in (recorded[0], recorded[2], recorded[1]):
+        record(*entries)
     assert kinds(orders.trace(identity)) == ["sent", "claimed", "claimed", "released"]
 
 

@@ -153,18 +153,18 @@ def test_a_signal_has_a_shard_claimed_first_that_the_last_two_claims_got_somethi
     shard, *_ = own_first(clock)
     looks = store.looks
     for _ in range(2):
-        reader.told()
+        reader.signalled()
         assert not reader.candidates
         reader.claimed(shard, store.now() + 60_000_000)
-    reader.told()
+    reader.signalled()
     assert reader.take(ONE_TIME_SHARD) == shard
     assert store.looks == looks
     # And no more once it was in vain
     reader.claimed(shard, None)
-    reader.told()
+    reader.signalled()
     assert reader.take(ONE_TIME_SHARD) is None
     reader.claimed(shard, store.now() + 60_000_000)
-    reader.told()
+    reader.signalled()
     assert reader.take(ONE_TIME_SHARD) is None
 
 
@@ -174,7 +174,7 @@ def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
     *_, others = own_first(clock)
     for _ in range(3):
         reader.claimed(others, clock.now() + 60_000_000)
-    reader.told()
+    reader.signalled()
     assert reader.take(ONE_TIME_SHARD) is None
 
 
@@ -185,7 +185,7 @@ def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claim
     for _ in range(3):
         reader.claimed(shard, clock.now() + 60_000_000)
     clock.advance(1)
-    reader.told()
+    reader.signalled()
     assert reader.take(ONE_TIME_SHARD) is None
 
 
@@ -196,5 +196,5 @@ def test_so_is_a_shard_that_could_not_be_looked_at(
     for _ in range(3):
         reader.claimed(shard, clock.now() + 60_000_000)
     probing.fail(shard, StoreUnavailable("nobody answers"))
-    reader.told()
+    reader.signalled()
     assert not reader.candidates

@@ -21,7 +21,7 @@ from shardq.cli.command import (
 )
 from shardq.cli.message_view import view_of
 from shardq.cli.output import write_body
-from shardq.cli.printing import log_option, many, note, print_json, tell
+from shardq.cli.printing import log_option, many, note, print_json, note_or_log
 from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
 from shardq.client.batch import Batch
@@ -110,7 +110,7 @@ def subscribe(
         sys.stdout.flush()
 
     with Broadcast(session.client, name).subscribe(keep=keep) as subscription:
-        tell(f"subscribed to {name}", log)
+        note_or_log(f"subscribed to {name}", log)
         with stop_signals(subscription.stop):
             listen(subscription, limit or math.inf, math.inf if wait is None else wait, show)
 

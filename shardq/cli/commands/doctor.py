@@ -124,8 +124,8 @@ class Check(msgspec.Struct, frozen=True):
     ok: bool
     value: str
     remedy: str = ""
-    warning: bool = False  # it may be well, which nobody can tell from here
-    note: bool = False  # its remedy may be out of reach, so it is not told again and again
+    warning: bool = False  # it may be well, which cannot be seen from here
+    note: bool = False  # its remedy may be out of reach, so it is not reported again and again
 
 
 def examine(

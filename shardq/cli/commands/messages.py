@@ -252,10 +252,10 @@ def _remove_selected(
         note(f"  and {many(len(ids) - SHOWN, 'more message')}")
     if ids and not yes:
         click.confirm(f"Remove {many(len(ids), 'message')} of queue {queue.name}?", abort=True, err=True)
-    removed, tell = 0, Progress("removed")
+    removed, progress = 0, Progress("removed")
     for each in ids:
         removed += queue.remove(each)
-        tell(removed)
+        progress(removed)
     if as_json:
         print_json({"removed": removed})
     else:

@@ -194,7 +194,7 @@ def _show_task(ctx: click.Context, view: TaskView | None, identity: str, *, as_j
     if as_json:
         print_json(view)
         return
-    told = {
+    rows = {
         "id": view.id,
         "sent as": view.sent_as,
         "task": view.task,
@@ -206,7 +206,7 @@ def _show_task(ctx: click.Context, view: TaskView | None, identity: str, *, as_j
         "seconds": view.seconds and f"{view.seconds:.3g}",
         "failure": view.failure,
     }
-    print_columns([(name, value) for name, value in told.items() if value])
+    print_columns([(name, value) for name, value in rows.items() if value])
     if view.traceback:
         print_line(view.traceback.rstrip())
 

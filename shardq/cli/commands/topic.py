@@ -17,7 +17,7 @@ from shardq.cli.command import (
     json_option,
     yes_option,
 )
-from shardq.cli.printing import log_option, many, note, print_columns, print_json, print_line, tell
+from shardq.cli.printing import log_option, many, note, print_columns, print_json, print_line, note_or_log
 from shardq.cli.sending import Stop, given_bodies
 from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError
@@ -110,7 +110,7 @@ def relay(session: Session, topic: str, once: bool, log: JsonLog | None) -> None
             if once:
                 break
     if log is not None:
-        tell(f"{many(relayed, 'envelope')} relayed", log)
+        note_or_log(f"{many(relayed, 'envelope')} relayed", log)
 
 
 @topic.command("delete", cls=ExampleCommand, example="shardq topic delete orders --yes")

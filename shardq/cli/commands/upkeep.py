@@ -217,18 +217,18 @@ def pause(session: Session, queue: str, sends: bool, only_sends: bool, yes: bool
     delivery = "still delivers" if only_sends else "delivers no messages"
     accepting = "accepts no new ones" if sends or only_sends else "still accepts new ones"
 
-    def told(name: str, _: None = None) -> str:
+    def text_of(name: str, _: None = None) -> str:
         return f"queue {name} {delivery} and {accepting}: `shardq resume {name}` ends it"
 
     def stop(target: Queue) -> None:
         target.pause(delivery=not only_sends, sends=sends or only_sends)
 
     if is_pattern(queue):
-        operation = Operation("Pause", "paused", partial(changes_of, wanted=wanted), stop, told)
+        operation = Operation("Pause", "paused", partial(changes_of, wanted=wanted), stop, text_of)
         on_each(session, queue, operation, yes=yes, as_json=False)
         return
     stop(session.queue(queue))
-    note(told(queue))
+    note(text_of(queue))
 
 
 @click.command(cls=ExampleCommand, example="shardq resume orders\nshardq resume 'mail/*' --yes")
@@ -241,16 +241,16 @@ def resume(session: Session, queue: str, yes: bool) -> None:
     A pattern such as 'mail/*' stands for each queue that it matches. The changes are shown first, and confirmed.
     """
 
-    def told(name: str, _: None = None) -> str:
+    def text_of(name: str, _: None = None) -> str:
         return f"queue {name} delivers and accepts messages"
 
     if is_pattern(queue):
         wanted = {"delivery_paused": False, "sends_paused": False}
-        operation = Operation("Resume", "resumed", partial(changes_of, wanted=wanted), Queue.resume, told)
+        operation = Operation("Resume", "resumed", partial(changes_of, wanted=wanted), Queue.resume, text_of)
         on_each(session, queue, operation, yes=yes, as_json=False)
         return
     session.queue(queue).resume()
-    note(told(queue))
+    note(text_of(queue))
 
 
 @click.command(cls=ExampleCommand, example="shardq redrive orders --limit 100\nshardq redrive 'mail/*' --yes")

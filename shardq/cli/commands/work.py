@@ -21,7 +21,7 @@ from shardq.cli.command import (
 )
 from shardq.cli.failures import FAILURE
 from shardq.cli.pools import check_ended, monitor_options, run_pool, summary
-from shardq.cli.printing import log_option, print_json, tell
+from shardq.cli.printing import log_option, print_json, note_or_log
 from shardq.cli.times import duration
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named
@@ -203,7 +203,7 @@ def work(
     if as_json:
         print_json(report)
     else:
-        tell(summary(report), options["log"])
+        note_or_log(summary(report), options["log"])
     check_ended(report)
     if fail_on_error and report.total.failed:
         click.get_current_context().exit(FAILURE)

@@ -83,7 +83,7 @@ class EventWriter(Generic[_Queue]):
         self._waiting: PerProcess[_Waiting[_Queue]] = PerProcess(_Waiting)
         self._closed = False
 
-    def tell(self, context: _Queue, entries: Iterable[Entry], *others: _Queue) -> None:
+    def record(self, context: _Queue, entries: Iterable[Entry], *others: _Queue) -> None:
         """Have entries written to the logs of queues. Returns at once, and raises nothing."""
         with suppress(ShardqError):
             at, order = context.store.now(), time.monotonic_ns()

@@ -235,13 +235,13 @@ class GroupCommit(Generic[T, R]):
 def for_another_thread(error: BaseException, unsent: Sequence[OutgoingMessage] = ()) -> BaseException:
     """Return the error to raise for one that another thread met: a copy, as raising an error changes it."""
     if not isinstance(error, Exception):  # only the other thread is to end
-        told: BaseException = OutcomeUnknown("the thread that did this was interrupted", unsent=unsent)
+        own: BaseException = OutcomeUnknown("the thread that did this was interrupted", unsent=unsent)
     elif isinstance(error, ShardqError):
-        told = type(error).__new__(type(error), *error.args)
-        told.__dict__.update(error.__dict__)
-        if isinstance(told, OutcomeUnknown):
-            told.unsent = tuple(unsent)
+        own = type(error).__new__(type(error), *error.args)
+        own.__dict__.update(error.__dict__)
+        if isinstance(own, OutcomeUnknown):
+            own.unsent = tuple(unsent)
     else:
         return error
-    told.__cause__ = error
-    return told
+    own.__cause__ = error
+    return own

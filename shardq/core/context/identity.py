@@ -63,8 +63,8 @@ class ConsumerIdentity(msgspec.Struct, frozen=True, array_like=True):
         """Make a token for a new claim; with a moment in microseconds, the token has its second."""
         if moment is None:
             return bytes.fromhex(self.id) + os.urandom(_RANDOM_BYTES)
-        told = (moment // _SECOND).to_bytes(_MOMENT_BYTES, "big")
-        return bytes.fromhex(self.id) + told + os.urandom(_RANDOM_BYTES - _MOMENT_BYTES)
+        stamp = (moment // _SECOND).to_bytes(_MOMENT_BYTES, "big")
+        return bytes.fromhex(self.id) + stamp + os.urandom(_RANDOM_BYTES - _MOMENT_BYTES)
 
 
 def holder_id(token: bytes) -> str:

@@ -136,8 +136,8 @@ def _own_part(fenced: Fenced, spans: Iterable[Span]) -> Fenced:
     return Fenced(_within(fenced.lost, named), _within(fenced.gone, named))
 
 
-def _within(told: Sequence[Span], named: Sequence[Span]) -> tuple[Span, ...]:
-    ranges = _ranges(told)
+def _within(answered: Sequence[Span], named: Sequence[Span]) -> tuple[Span, ...]:
+    ranges = _ranges(answered)
     return tuple(part for span in named for part in _covered(span, ranges))
 
 

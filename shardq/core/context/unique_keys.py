@@ -167,8 +167,8 @@ class UniqueKeys:
         if not entry.replaced:
             return entry
         if self._remove(entry.replaced).value and self._context.keeps_events:
-            told = Entry("replaced", entry.replaced, text=f"message {entry.current} has its unique key")
-            self._context.events.tell(self._context, [told])
+            event = Entry("replaced", entry.replaced, text=f"message {entry.current} has its unique key")
+            self._context.events.record(self._context, [event])
         return self.exchange(key, entry, msgspec.structs.replace(entry, replaced=""))
 
     def remove(self, identity: str) -> bool:

@@ -33,7 +33,7 @@ _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is 
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
 SETTLES = _ENDS | _MOVES | {"released", "returned", "snoozed", "blocked"}
 """The events that end a delivery: a claim after one of these does not mean that a lease has expired."""
-_FLUSH = 5.0  # seconds for which what this client has told and not written is waited for
+_FLUSH = 5.0  # seconds for which what this client has recorded and not written is waited for
 
 
 def write_entries(context: QueueContext, entries: Sequence[Entry]) -> None:
@@ -50,7 +50,7 @@ def read_entries(context: QueueContext, queue: str, identity: MessageId) -> Iter
 def record_purged(context: QueueContext) -> None:
     """Record that all messages of a queue were removed, as one event of the queue."""
     if context.keeps_events:
-        context.events.tell(context, [Entry("purged", str(_place_of(context.name)))])
+        context.events.record(context, [Entry("purged", str(_place_of(context.name)))])
 
 
 def read_purges(context: QueueContext, queue: str) -> Iterator[Entry]:

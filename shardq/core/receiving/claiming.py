@@ -142,13 +142,13 @@ class QueueClaims(RegistrationTimer):
         self._settings, self.layout, self._lease = settings, settings.layout, self.known_lease
         self._is_limited = self._limited and settings.is_limited
 
-    def registered(self, told: Registration | None) -> None:
+    def registered(self, registration: Registration | None) -> None:
         """Take over the store's answer to the registration; None: there is no such queue."""
-        self._context.live.accept(told.record if told else None)
-        if told is not None:
-            self.ownership.update(told.consumers)
-            self._is_first = told.consumers[:1] == (self._registered_as,)
-            self.reader.listed(told.shards)
+        self._context.live.accept(registration.record if registration else None)
+        if registration is not None:
+            self.ownership.update(registration.consumers)
+            self._is_first = registration.consumers[:1] == (self._registered_as,)
+            self.reader.listed(registration.shards)
 
     def has_to_sweep(self, now: int) -> bool:
         """Return True every minute, if this is the first of the live consumers: then leftovers are to be removed."""

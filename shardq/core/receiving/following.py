@@ -49,8 +49,8 @@ class Following(RegistrationTimer):
     ) -> None:
         self.catalogue, self._wanted, self._consumer = catalogue, wanted, consumer.text
         self._matched = MatchedQueues(catalogue.store, catalogue.retry)
-        self._told: QueueRecord | None = None
-        # Of the last try to list the queues: what was told, when, and whether it is repeated only for news.
+        self._record: QueueRecord | None = None
+        # Of the last try to list the queues: the record, when, and whether it is repeated only for news.
         self._tried: QueueRecord | None = None
         self._tried_at, self._is_complete = -(10**18), False
         self._applied: frozenset[str] | None = None
@@ -64,10 +64,10 @@ class Following(RegistrationTimer):
         """The names and patterns."""
         return tuple(each.text if isinstance(each, NamePattern) else each for each in self._wanted)
 
-    def registered(self, told: Registration | None) -> None:
+    def registered(self, registration: Registration | None) -> None:
         """Take over the answer about the catalogue; None if the catalogue was deleted."""
-        self._told = None if told is None else told.record
-        if told is None:
+        self._record = None if registration is None else registration.record
+        if registration is None:
             with suppress(ShardqError), self.catalogue.retry.within(CLAIM_PATIENCE):
                 create_catalogue(self.catalogue.store, self.catalogue.retry)
 
@@ -90,14 +90,14 @@ class Following(RegistrationTimer):
         later. A queue that cannot be opened is left out until then. Raises StoreUnavailable or OutcomeUnknown if the
         consumer has never had any queues.
         """
-        told = self._told
+        record = self._record
         pause = LIST_INTERVAL if self._is_complete else ENLIST_INTERVAL
-        if told == self._tried and self._tried_at <= now < self._tried_at + pause:
+        if record == self._tried and self._tried_at <= now < self._tried_at + pause:
             return False
         found, failed = self.found, None
         try:
             with self.catalogue.retry.within(None if self._applied is None else CLAIM_PATIENCE):
-                found = self._matched.find(self._wanted, told)
+                found = self._matched.find(self._wanted, record)
                 failed = self._take_over(found, queues, make)
         except (StoreUnavailable, OutcomeUnknown) as error:
             failed = error
@@ -111,8 +111,8 @@ class Following(RegistrationTimer):
             changed()
             self._applied = frozenset(queues)
             _log.info("%s: %d queues match", ", ".join(self.texts), len(queues))
-        self._tried, self._tried_at = told, now
-        self._is_complete = told is not None and failed is None
+        self._tried, self._tried_at = record, now
+        self._is_complete = record is not None and failed is None
         return is_other
 
     def _take_over(

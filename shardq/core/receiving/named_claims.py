@@ -92,8 +92,8 @@ class NamedClaims:
         offered = ClaimEntry(run, list(map(Taken.of, held)))
         entry = ClaimEntry.read(self._decisions.decide(claim.key, offered.text, self._memory).value)
         if entry.taken != offered.taken:
-            told = places_of(map(Taken.of, found))
-            places = [place for place in in_order(entry.taken) if place not in told]
+            seen = places_of(map(Taken.of, found))
+            places = [place for place in in_order(entry.taken) if place not in seen]
             held = self._still_held([*held, *self._untold(claim, places)], entry.taken)
         given_up: set[BundlePosition] = set()
         if run not in ("", entry.run):

@@ -144,7 +144,7 @@ class Receiving:
             )
         began, alone = time.monotonic(), self._alone
         if alone is not None and news and not self._polls:
-            alone.reader.told()
+            alone.reader.signalled()
         held: list[HeldSlice] = []
         if alone is not None and alone.reader.candidates:
             held = self._retry.until(began + self._retry.seconds, alone.claim_known, limit, finish=finish)
@@ -235,7 +235,7 @@ class Receiving:
         limits = dict.fromkeys(self.queues, limit) if rooms is None else rooms
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
-            queues[0].reader.told()  # with several queues each has a turn
+            queues[0].reader.signalled()  # with several queues each has a turn
         if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
             self._survey(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues

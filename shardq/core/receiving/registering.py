@@ -33,7 +33,7 @@ class Registered(Protocol):
     def name(self) -> str:
         """The queue's name."""
 
-    def registered(self, told: Registration | None) -> None:
+    def registered(self, registration: Registration | None) -> None:
         """Take over the answer; None if there is no such queue."""
 
 
@@ -60,13 +60,13 @@ def register(store: Store, retry: Retry, queues: Sequence[Registered], consumer:
     groups = [queues[start : start + ENLISTED_AT_ONCE] for start in starts]
     try:
         with retry.within(CLAIM_PATIENCE):
-            told, failed = in_groups(groups, partial(_register, store, retry, consumer), GIVE_UP_AFTER)
+            answers, failed = in_groups(groups, partial(_register, store, retry, consumer), GIVE_UP_AFTER)
     except (StoreUnavailable, OutcomeUnknown) as error:
         _log.warning("consumer %s was not counted: %s", name, error)
         return
     for queue, why in failed:
         _log.warning("consumer %s was not counted in queue %s: %s", name, queue.name, why)
-    for queue, known in told:
+    for queue, known in answers:
         queue.registered(known)
 
 
@@ -74,8 +74,8 @@ def _register(
     store: Store, retry: Retry, consumer: str, queues: Sequence[Registered]
 ) -> list[tuple[Registered, Registration | None]]:
     names = [queue.name for queue in queues]
-    told = retry(store.register_consumer, names, consumer, REGISTRATION_LIFETIME)
-    return list(zip(queues, told, strict=True))
+    answers = retry(store.register_consumer, names, consumer, REGISTRATION_LIFETIME)
+    return list(zip(queues, answers, strict=True))
 
 
 def deregister(context: QueueContext, consumer: str) -> None:

@@ -218,7 +218,7 @@ def append(
             sent += len(planned.places) or planned.count
         context.counters.add(sent=sent)
         if context.live.keeps_events:
-            context.events.tell(context, map(_sent, bundles))
+            context.events.record(context, map(_sent, bundles))
 
 
 def _sent(planned: PlannedBundle) -> Entry:

@@ -70,14 +70,14 @@ def record_claimed(context: QueueContext, owner: str, held: Sequence[HeldSlice])
         return
     entries = [_entry("claimed", piece, 0, piece.count, owner=owner) for piece in held]
     entries += [_entry("acked", piece, 0, piece.count) for piece in held if piece.finished]
-    context.events.tell(context, entries)
+    context.events.record(context, entries)
 
 
 def record_noted(context: QueueContext, selections: Sequence[Selection], text: str, *, failed: bool) -> None:
     """Record an application's note about messages that it holds."""
     if context.keeps_events:
         kind = "failed" if failed else "noted"
-        context.events.tell(context, _entries(kind, selections, text=text))
+        context.events.record(context, _entries(kind, selections, text=text))
 
 
 def record_settled(
@@ -97,7 +97,7 @@ def record_settled(
     kind = operation.event_if_delayed if delay and operation.event_if_delayed else operation.event
     shown = delay if operation.makes_pending or operation.keeps_open else None
     entries = list(_entries(kind, done, text=details.text, delay=shown, details=details))
-    context.events.tell(contexts[0], entries, *contexts[1:])
+    context.events.record(contexts[0], entries, *contexts[1:])
 
 
 def _entries(

@@ -118,11 +118,11 @@ def move_step_by_step(
     if fenced != Fenced():
         return Answer(fenced, after_unknown=False)
     stored: list[PlannedBundle] = []
-    told = (
+    done = (
         f"messages may be in queue {target.name!r} as well as in {source.name!r}: repeat the call, which completes "
         "the move"
     )
-    with reporting_done(lambda: told if stored else ""):
+    with reporting_done(lambda: done if stored else ""):
         _before_the_ack(_store, target, operation.policy, moved, details, stored)
         answer = settle(source, operation, shard, spans)
     if answer.value.lost and not answer.after_unknown:

@@ -107,7 +107,7 @@ class ShardReader:
         """Take over the present directory."""
         self._directory, self._directory_at = shards, self._store.now()
 
-    def told(self) -> None:
+    def signalled(self) -> None:
         """Claim first, after a signal and without a probe, from the shard of the last two claims.
 
         A sender stays on a shard for a while. If it is not there, the survey that follows finds it.

@@ -39,7 +39,7 @@ def register(
     for name, each, expires_at in live_rows():
         if expires_at > now:
             live[name].append(each)
-    told = {
+    known = {
         queue: Registration(
             record,
             tuple(sorted(live[called[queue]])),
@@ -47,7 +47,7 @@ def register(
         )
         for queue, (record, _) in records.items()
     }
-    return tuple(told.get(name) for name in names)
+    return tuple(known.get(name) for name in names)
 
 
 def deregister(session: Session, queue: str, name: str) -> None:

@@ -95,9 +95,9 @@ def finish(stamp: int, moved: Iterable[Range] = ()) -> Document:
 
     Messages that were moved elsewhere stay known for as long.
     """
-    told = moved_field(moved)
+    ranges = moved_field(moved)
     return {
-        "$set": {STAMP: stamp} | ({MOVED: told} if told else {}),
+        "$set": {STAMP: stamp} | ({MOVED: ranges} if ranges else {}),
         "$unset": dict.fromkeys((*CONTENT, *STATE, BARRED), 1),
         "$currentDate": {FINISHED_AT: True},
     }
@@ -120,8 +120,8 @@ def _update(row: Row, new: Change, stamp: int) -> Document:
     moved = (*row.moved, *new.moved)
     if not state:
         return finish(stamp, moved)
-    told = {STAMP: stamp} | ({MOVED: moved_field(moved)} if new.moved else {})
-    return setting(row, state, told)
+    always = {STAMP: stamp} | ({MOVED: moved_field(moved)} if new.moved else {})
+    return setting(row, state, always)
 
 
 def setting(row: Row, state: Document, more: Document | None = None) -> Document:

@@ -68,9 +68,9 @@ class Open:
     def seen(self, shard: Shard) -> Binary | None:
         """Return the uuid of the shard's collection, open or not; None when there is none."""
         found = self._uuids.get(shard) or self._seen.get(shard)
-        if found is None and (told := collections.find(self._session, shard)) is not None:
+        if found is None and (stored := collections.find(self._session, shard)) is not None:
             self._make_room()
-            found = self._seen[shard] = collections.uuid_of(told)
+            found = self._seen[shard] = collections.uuid_of(stored)
         return found
 
     def is_not(self, shard: Shard) -> None:

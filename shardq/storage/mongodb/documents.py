@@ -82,7 +82,7 @@ class Slice(msgspec.Struct, frozen=True):
     unstarted: bool = False  # the delivery to who holds it is not counted yet
 
     @property
-    def told(self) -> int:
+    def all_deliveries(self) -> int:
         """The deliveries, with that to the present holder."""
         return self.deliveries + self.unstarted
 

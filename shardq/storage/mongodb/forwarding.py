@@ -83,7 +83,7 @@ def _in_transaction(client: Client, request: Forward, now: int) -> Fenced:
         except CollectionGone:
             client.collections.is_not(target)
         else:
-            transaction.tell()
+            transaction.announce()
             return fenced
     raise AssertionError("attempts have no other end")
 
@@ -108,10 +108,10 @@ class _Transaction:
             groups.write()
         return fenced, True
 
-    def tell(self) -> None:
+    def announce(self) -> None:
         """Announce the next messages of the groups, when it stands."""
         for groups in self._groups:
-            groups.tell(self._client)
+            groups.announce(self._client)
 
     def _finish(self, transaction: ClientSession) -> Fenced:
         shard = self._acknowledge.shard

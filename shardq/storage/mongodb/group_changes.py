@@ -182,6 +182,6 @@ def _put_back(groups: Groups, row: Row, place: int, now: int) -> None:
 
 
 def _uncounted(row: Row, held: Slice, now: int) -> Slice:
-    deliveries = held.told - 1
+    deliveries = held.all_deliveries - 1
     due = now if deliveries else min(int(row.raw[SENT_DUE]), now)
     return Slice(held.first, held.count, due, deliveries)

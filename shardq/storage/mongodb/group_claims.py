@@ -101,7 +101,7 @@ def _prolong(groups: Groups, held: Sequence[Row], request: Claim, until: int) ->
         longer = [replace(each, due=until) if each.token == request.token else each for each in row.slices]
         groups.change(row, Change(tuple(longer), row.kept))
     mine.sort(key=lambda piece: piece[0].base + piece[1].first)
-    return tuple(ClaimedSlice(row.bundle, each.first, each.count, each.told) for row, each in mine)
+    return tuple(ClaimedSlice(row.bundle, each.first, each.count, each.all_deliveries) for row, each in mine)
 
 
 def _take(

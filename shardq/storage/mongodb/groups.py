@@ -193,7 +193,7 @@ class Groups:
             raise CollectionGone
         return True
 
-    def tell(self, client: Client) -> None:
+    def announce(self, client: Client) -> None:
         """Announce late messages, and end waits for groups that continue, when it is stored."""
         client.cursors.due_again(self.rows.shard, self.moments)
         if self.let_go:
@@ -298,7 +298,7 @@ def in_transaction(
         except CollectionGone:
             client.collections.is_not(shard)
         else:
-            groups.tell(client)
+            groups.announce(client)
             return done
     raise AssertionError("attempts have no other end")
 

@@ -244,7 +244,7 @@ class JoinedStore(WrappedStore):
             removed = removal.remove(self._client, place, bundle_id, position)
         self._done.used.add(place)
         if shard.is_grouped:
-            self._tell(shard, 0)
+            self._announce(shard, 0)
         return removed
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -279,9 +279,9 @@ class JoinedStore(WrappedStore):
             fenced = do(self._client, replace(request, shard=place))
         self._done.used.add(place)
         if request.shard.is_grouped:  # what follows in its group may be due since it was sent
-            self._tell(request.shard, 0)
+            self._announce(request.shard, 0)
         elif isinstance(request, Release):
-            self._tell(request.shard, self.now() + request.delay)
+            self._announce(request.shard, self.now() + request.delay)
         elif self._done.without_index:
             self._teller.run(self._tell_later)
         return fenced
@@ -299,7 +299,7 @@ class JoinedStore(WrappedStore):
         if place not in self._listed:
             directory.enter_again(self._outside.session, place)
             self._listed.add(place)
-        self._tell(shard, min(bundle.due for bundle in bundles))
+        self._announce(shard, min(bundle.due for bundle in bundles))
 
     @contextmanager
     def _gone(self, shard: Shard) -> Iterator[None]:
@@ -319,7 +319,7 @@ class JoinedStore(WrappedStore):
                 "all of it again"
             ) from error
 
-    def _tell(self, shard: Shard, due: int) -> None:
+    def _announce(self, shard: Shard, due: int) -> None:
         """Announce changes after the commit: a hint, as consumers also read now and then."""
         self._touched[shard] = min(due, self._touched.get(shard, due))
         self._teller.run(self._tell_later)

@@ -122,7 +122,7 @@ def places_of(
                 (place for first, place in places.get(row.id, {}).items() if each.first <= first < each.end),
                 default=(row.priority, row.raw[SENT_DUE], row.id, each.first),
             ),
-            ClaimedSlice(row.bundle, each.first, each.count, each.told),
+            ClaimedSlice(row.bundle, each.first, each.count, each.all_deliveries),
         )
         for row in held
         for each in row.slices

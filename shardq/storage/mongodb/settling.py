@@ -59,7 +59,7 @@ def extend(client: Client, request: Extend) -> Fenced:
     def prolong(_: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         ends = [until if request.shorten else max(until, each.due) for each in held]
         if request.starts:
-            held = [replace(each, deliveries=each.told, unstarted=False) for each in held]
+            held = [replace(each, deliveries=each.all_deliveries, unstarted=False) for each in held]
         return [replace(each, due=end) for each, end in zip(held, ends, strict=True)], []
 
     rows = ShardRows(client.session, request.shard)
@@ -88,7 +88,7 @@ def release(client: Client, request: Release) -> Fenced:
     def freed(row: Row, held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
         free = []
         for each in held:
-            deliveries = each.told - uncounted
+            deliveries = each.all_deliveries - uncounted
             again = min(row.raw[SENT_DUE], due) if keeps_place and not deliveries else due
             moments[row.priority] = min(again, moments.get(row.priority, again))
             free.append(Slice(each.first, each.count, again, deliveries))
@@ -143,7 +143,7 @@ def finished(_row: Row, _held: list[Slice]) -> tuple[list[Slice], list[Kept]]:
 
 def kept(now: int) -> Step:
     """Leave it for the history."""
-    return lambda _, held: ([], [Kept(each.first, each.count, each.told, now) for each in held])
+    return lambda _, held: ([], [Kept(each.first, each.count, each.all_deliveries, now) for each in held])
 
 
 def _change_whole(

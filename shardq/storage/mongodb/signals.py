@@ -33,7 +33,7 @@ class CappedCollection:
         self._session = session
         self.name = f"the collection {SIGNALS} of {session.address}"
 
-    def tell(self, queues: Collection[str]) -> bool:
+    def publish(self, queues: Collection[str]) -> bool:
         """Write the names once, as consumers also read now and then."""
         with suppress(*DRIVER_ERRORS):
             signals = self._session.collection(SIGNALS).with_options(write_concern=_UNACKNOWLEDGED)

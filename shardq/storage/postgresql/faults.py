@@ -121,7 +121,7 @@ def unconfirmed(text: str, where: str) -> OutcomeUnknown:
 
 
 def _code(error: psycopg.Error) -> str:
-    """Return the state that the server told; 08000 if it told none."""
+    """Return the state that the server reported; 08000 if it reported none."""
     if error.sqlstate is not None:
         return error.sqlstate
     text = str(error)

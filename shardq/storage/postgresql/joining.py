@@ -214,9 +214,9 @@ class JoinedSession(Session):
             return do(self._sql, *args)
         except psycopg.Error as error:
             self._abort_transaction()
-            told = translate(error, str(self.address))
+            reason = translate(error, str(self.address))
             raise TransactionEnded(
-                f"PostgreSQL has ended the application's transaction, roll it back: {told}", retryable=False
+                f"PostgreSQL has ended the application's transaction, roll it back: {reason}", retryable=False
             ) from error
         except BaseException as error:
             if self._sql.changes == before:
@@ -253,7 +253,7 @@ class JoinedSignals(Signals):
 
     def announce(self, queue: str, *, elsewhere: bool = True) -> None:  # noqa: ARG002 - not known before the commit
         """Notify waiting clients after the commit."""
-        self._channel.tell_within(self._session, queue)
+        self._channel.publish_within(self._session, queue)
 
     def listen(self, wake: Callable[[], None]) -> LocalListener:
         """Return what calls ``wake`` when one of its queues is announced."""

@@ -63,13 +63,13 @@ def _view(
     Rows come until they hold the limit of messages; the data of long bundles is read of these alone.
     """
     at = ", ".join(f"{column} AS at_{number}" for number, column in enumerate(place))
-    told = ", ".join(f"x.at_{number}" for number in range(len(place)))
+    places = ", ".join(f"x.at_{number}" for number in range(len(place)))
 
     def statement(own: str, data: str) -> str:
         return f"""
             SELECT
                 x.first, x.count, x.deliveries, x.processed_at, x.due_at, x.holder, x.unstarted, x.bundle_id,
-                x.priority, x.sent_due, x.enqueued_at, x.sent_count, {data}, x.expires_at, x.group_name, x.more, {told}
+                x.priority, x.sent_due, x.enqueued_at, x.sent_count, {data}, x.expires_at, x.group_name, x.more, {places}
             FROM (
                 SELECT y.*, sum(y.count) OVER (ROWS UNBOUNDED PRECEDING) - y.count AS before,
                     lead(true) OVER (ROWS UNBOUNDED PRECEDING) IS NOT NULL AS more

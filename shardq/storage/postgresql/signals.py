@@ -25,11 +25,11 @@ __all__ = ["Channel"]
 
 _WAITS = "SELECT pg_advisory_lock_shared(%s) WHERE pg_backend_pid() = %s"  # not the pooler's number
 # Its commit need not wait for the disk.
-_TELL = """
+_NOTIFY = """
     SELECT pg_notify($2, n) FROM unnest($3::text[]) AS n, set_config('synchronous_commit', 'off', true)
     WHERE NOT (SELECT pg_try_advisory_xact_lock($1))
 """
-_TELL_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
+_NOTIFY_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
 # Appends that are under way and have seen nobody wait. One that hangs is found by the next poll.
 _EARLIER = f"SELECT set_config('lock_timeout', '{LONG}', true), pg_advisory_xact_lock(%s)"
@@ -53,21 +53,21 @@ class Channel:
         """The channel of the server."""
         self.name = f"the notifications of {address}"
 
-    def tell(self, queues: Collection[str]) -> bool:
+    def publish(self, queues: Collection[str]) -> bool:
         """Send the names once, as consumers also read now and then."""
         with suppress(ShardqError):
-            self._session.statement(self._tell, _payloads(queues))
+            self._session.statement(self._notify, _payloads(queues))
         return True
 
-    def tell_within(self, session: Session, queue: str) -> None:
+    def publish_within(self, session: Session, queue: str) -> None:
         """Have the server send a name when the transaction of an application is committed, to whoever waits then."""
-        session.statement(self._tell_always, _payloads([queue]))
+        session.statement(self._notify_always, _payloads([queue]))
 
-    def _tell(self, sql: Sql, names: list[str], _now: int) -> None:
-        sql.all(_TELL, self._lock, self.channel, names)
+    def _notify(self, sql: Sql, names: list[str], _now: int) -> None:
+        sql.all(_NOTIFY, self._lock, self.channel, names)
 
-    def _tell_always(self, sql: Sql, names: list[str], _now: int) -> None:
-        sql.all(_TELL_ALWAYS, self.channel, names)
+    def _notify_always(self, sql: Sql, names: list[str], _now: int) -> None:
+        sql.all(_NOTIFY_ALWAYS, self.channel, names)
 
     def listen(self) -> Generator[Collection[str]]:
         """Pass on what is sent from now on."""
@@ -83,11 +83,11 @@ class Channel:
                 yield from self._heard(connection)
 
     def _heard(self, connection: Driver) -> Generator[Collection[str]]:
-        told = False
+        notified = False
         for notify in connection.notifies(timeout=_EVERY, stop_after=1):
-            told = True
+            notified = True
             yield _QUEUES.decode(notify.payload)
-        if not told:
+        if not notified:
             if not connection.execute(_STANDS, prepare=False).fetchall():
                 raise psycopg.OperationalError("the server takes no writes")
             yield ()

@@ -97,8 +97,8 @@ def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Spa
     if not gone:
         return Held(slices, Fenced(tuple(lost)))
     moved = _moved(sql, queue_key, gone)
-    told = fenced(gone, lambda span: moved.get(span.bundle_id, ()))
-    return Held(slices, Fenced((*lost, *told.lost), told.gone))
+    answer = fenced(gone, lambda span: moved.get(span.bundle_id, ()))
+    return Held(slices, Fenced((*lost, *answer.lost), answer.gone))
 
 
 def _stored(sql: Sql, home: Home, spans: Sequence[Span]) -> dict[bytes, list[Piece]]:

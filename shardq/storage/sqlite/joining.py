@@ -128,12 +128,12 @@ class JoinedSession(Session):
         try:
             yield
         except sqlite3.Error as error:
-            told = translate(error, self.path)
+            reason = translate(error, self.path)
             if self._sql.in_transaction:
-                raise told from error
+                raise reason from error
             # As when the disk is full, or the application has interrupted the connection.
             raise TransactionEnded(
-                f"SQLite has rolled back all of the application's transaction: {told}", retryable=False
+                f"SQLite has rolled back all of the application's transaction: {reason}", retryable=False
             ) from error
         finally:
             self._sql.row_factory, self._sql.text_factory = rows, texts

@@ -156,7 +156,7 @@ class _Listener:
 
     def __init__(self, signals: Signals, wake: Callable[[], None]) -> None:
         self._signals, self.wake = signals, wake
-        self._told: dict[str, int] = {}
+        self._seen: dict[str, int] = {}
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
         """Return the queues whose numbers differ from those of the last notice, 0 at first.
@@ -167,14 +167,14 @@ class _Listener:
         numbers = self._signals.numbers(queues)
         news = self.changed(queues, numbers)
         if news:
-            self._told.update((queue, numbers.get(queue, 0)) for queue in news)
+            self._seen.update((queue, numbers.get(queue, 0)) for queue in news)
             self.rest()
         return news
 
     def changed(self, queues: Sequence[str], numbers: Mapping[str, int]) -> tuple[str, ...]:
         """Return the queues whose numbers differ from those of the last notice."""
-        told = self._told
-        return tuple(queue for queue in queues if numbers.get(queue, 0) != told.get(queue, 0))
+        seen = self._seen
+        return tuple(queue for queue in queues if numbers.get(queue, 0) != seen.get(queue, 0))
 
     def rest(self) -> None:
         """Listen no longer, until the next :meth:`news`."""

@@ -107,8 +107,8 @@ def cut(sql: sqlite3.Connection, shard: Shard, spans: Sequence[Span], now: int) 
         gone += uncovered(span, [(each.first, each.end) for each in stored])
     if gone:
         seen = (queues.incarnation(sql, shard.queue), now - MOVES_KNOWN)
-        told = fenced(gone, lambda span: sql.execute(_MOVED, (span.bundle_id, *seen)).fetchall())
-        return Cut(shard_key, tuple(keys), Fenced((*lost, *told.lost), told.gone))
+        answer = fenced(gone, lambda span: sql.execute(_MOVED, (span.bundle_id, *seen)).fetchall())
+        return Cut(shard_key, tuple(keys), Fenced((*lost, *answer.lost), answer.gone))
     return Cut(shard_key, tuple(keys), Fenced(tuple(lost)))
 
 

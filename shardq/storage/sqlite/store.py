@@ -103,9 +103,9 @@ class SqliteStore(KeyMethods):
             patience=check_timeout(busy_timeout),
             prefix=check_prefix(tables) if tables else "",
         )
-        told = SIGNAL if tables else LOG
-        self.signals = Signals(self._numbers, self.session.path, told)
-        self.commits = Commits(partial(self.session.read, queues.state), self.session.path, told)
+        signal = SIGNAL if tables else LOG
+        self.signals = Signals(self._numbers, self.session.path, signal)
+        self.commits = Commits(partial(self.session.read, queues.state), self.session.path, signal)
         self._answers = PerProcess(Answers)
 
     def within(self, connection: object) -> SqliteStore:
@@ -208,8 +208,8 @@ class SqliteStore(KeyMethods):
             taken: Claimed | Taken = self.session.write(claims.take, request, durable=False)
         else:
             answers = self._answers.known or self._answers.get()
-            told = partial(answers.end, request.token, stored=True)
-            taken = self.session.write(claims.finish, request, answers, committed=told)
+            ended = partial(answers.end, request.token, stored=True)
+            taken = self.session.write(claims.finish, request, answers, committed=ended)
         if isinstance(taken, Claimed):
             return taken
         if taken.is_whole:

@@ -80,8 +80,8 @@ class CrossShardContract(Contract):
             Acknowledge(bench.shard, whole),
             Acknowledge(bench.shard, (taken.span(0, 1),)),
         )
-        told = [(of_spans(each.lost), of_spans(each.gone)) for each in answers]
-        assert told == [([], []), ([], []), (of_spans(part), []), ([], of_spans([taken.span(0, 1)]))]
+        named = [(of_spans(each.lost), of_spans(each.gone)) for each in answers]
+        assert named == [([], []), ([], []), (of_spans(part), []), ([], of_spans([taken.span(0, 1)]))]
 
     @only_across
     def test_a_forward_that_is_not_carried_out_undoes_no_other_request(self, bench: Bench) -> None:

@@ -94,11 +94,11 @@ class Bench:
 
         Returns the live ones of the last queue, or of the bench's own.
         """
-        told = (by or self.store).register_consumer(
+        registration = (by or self.store).register_consumer(
             queues or (self.queue,), consumer, self.duration(lifetime)
         )[-1]
-        assert told is not None
-        return told.consumers
+        assert registration is not None
+        return registration.consumers
 
     def drop(self, queue: str) -> None:
         """Drop the queue with the other client; its books are not checked any more."""

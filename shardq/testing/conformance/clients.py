@@ -209,10 +209,10 @@ class ConsumerContract(Contract):
         bench.register_consumer("b", 600, queues[1])
         bench.advance(20)
         # When a consumer is registered in all
-        told = bench.store.register_consumer([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
+        registrations = bench.store.register_consumer([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
         # Then it knows of each what others would tell
-        assert told[-1] is None
-        for queue, each, live in zip(queues, told, (("a",), ("a", "b"), ("a",)), strict=False):
+        assert registrations[-1] is None
+        for queue, each, live in zip(queues, registrations, (("a",), ("a", "b"), ("a",)), strict=False):
             assert each is not None
             assert each.record == bench.other.load_queue(queue)
             assert each.shards == bench.other.shards(queue) != ()
@@ -221,8 +221,8 @@ class ConsumerContract(Contract):
     def test_registering_in_many_queues_is_no_different(self, bench: Bench) -> None:
         queues = [bench.queue, *(bench.new_queue() for _ in range(24))]
         for name in ("one", "two", "one"):
-            told = bench.store.register_consumer(queues, name, bench.duration(60))
-        assert [each and each.consumers for each in told] == [("one", "two")] * 25
+            registrations = bench.store.register_consumer(queues, name, bench.duration(60))
+        assert [each and each.consumers for each in registrations] == [("one", "two")] * 25
         assert bench.store.register_consumer([], "one", bench.duration(60)) == ()
 
     def test_a_queue_that_is_created_again_has_no_consumer_of_before(self, bench: Bench) -> None:
@@ -234,9 +234,9 @@ class ConsumerContract(Contract):
         assert gone is None
         assert there is not None
         assert bench.other.create_queue(QueueRecord(bench.queue, b"again", 1))
-        (told, _) = bench.store.register_consumer([bench.queue, other], "after", bench.duration(600))
-        assert told is not None
-        assert (told.record.settings, told.consumers, told.shards) == (b"again", ("after",), ())
+        (registrations, _) = bench.store.register_consumer([bench.queue, other], "after", bench.duration(600))
+        assert registrations is not None
+        assert (registrations.record.settings, registrations.consumers, registrations.shards) == (b"again", ("after",), ())
 
     def test_a_name_may_be_any_text(self, bench: Bench) -> None:
         names = ("it's", '"; DROP TABLE consumer; --', "é漢", "%", "One", "one")

@@ -175,10 +175,10 @@ class SignalContract(Contract):
 
     def _news_of(self, waiter: Waiter, queue: str, *queues: str) -> set[str]:
         """Return the news until the queue is among them, or there are none: news of others may be repeated."""
-        told: set[str] = set()
-        while queue not in told and (news := waiter.wait(queues, LONG)):
-            told.update(news)
-        return told
+        seen: set[str] = set()
+        while queue not in seen and (news := waiter.wait(queues, LONG)):
+            seen.update(news)
+        return seen
 
     def _wait(self, pool: ThreadPoolExecutor, bench: Bench, *queues: str) -> Future[set[str]]:
         """Start a thread that waits for news of the first queue; what is appended after this is news to it."""

@@ -49,9 +49,9 @@ class Command(BaseCommand):
             )
             if log is not None:
                 log.begin()
-            tell = self.stderr.write if log is None else logging.getLogger("shardq.work").info
-            tell(f"working on {pool.description}; Ctrl-C ends after those at hand")
+            write = self.stderr.write if log is None else logging.getLogger("shardq.work").info
+            write(f"working on {pool.description}; Ctrl-C ends after those at hand")
             total = pool.run().total
         except (ImproperlyConfigured, ShardqError) as error:
             raise CommandError(str(error)) from error
-        tell(f"{total.worked} tasks worked, {total.failed} failed")
+        write(f"{total.worked} tasks worked, {total.failed} failed")

@@ -138,7 +138,7 @@ class Draft:
         self.change.mark_taken()
         if not self.change.apply():
             return False
-        self._tell()
+        self._announce()
         return True
 
     def _write(self, row_id: bytes, after: Group) -> None:
@@ -154,7 +154,7 @@ class Draft:
                 self.change.write(key, row, self._bodies.get(key.id) if row else None)
         self.written[row_id] = GroupRow(after, value)
 
-    def _tell(self) -> None:
+    def _announce(self) -> None:
         """Wake waiting consumers when messages are first in their group now, and report late messages."""
         late: dict[int, Place] = {}
         since = self._clock() - LATE

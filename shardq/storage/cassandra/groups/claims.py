@@ -119,9 +119,9 @@ class _Claimer:
 
     def _groups(self, chosen: Sequence[Candidate]) -> dict[bytes, GroupRow]:
         """Return the groups by their ready rows, and read the others; all of them after an attempt in vain."""
-        told = [each for each in chosen if each.value and not self._in_vain]
+        with_content = [each for each in chosen if each.value and not self._in_vain]
         self._in_vain = True
-        groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in told}
+        groups = {each.group: GroupRow(decode_group(each.value), each.value) for each in with_content}
         return groups | self._reader.groups(each.group for each in chosen if each.group not in groups)
 
     def survey(self, now: int) -> _Found | None:
@@ -190,13 +190,13 @@ class _Claimer:
         until = draft.now + self._request.lease
         slices: list[tuple[int, Slice]] = []  # the first ones of groups, then what follows them
         bodies = {each.bundle_id: each.data for each in found.fronts if each.data is not None}
-        told: dict[bytes, BundleRow] = {}
+        inline: dict[bytes, BundleRow] = {}
         for row_id, each in taken.items():
             held = [self._held(piece, until) for piece in each.pieces]
             slices += [(int(index > 0), piece.slice) for index, piece in enumerate(held)]
             first = held[0].slice
             if (data := bodies.get(first.bundle_id)) is not None:
-                told[first.bundle_id] = bundle_row(first, each.group.name, data)
+                inline[first.bundle_id] = bundle_row(first, each.group.name, data)
             rest = list(_rest(each, draft.now))
             draft.hold(row_id, self._request.token, [*held, *rest], len(held))
         ordered = [each for _, each in sorted(slices, key=lambda each: each[0])]
@@ -205,7 +205,7 @@ class _Claimer:
         if raised:
             draft.change.set_control(raised, found.control.seen)
         bundles = self._reader.row.start_bundles(
-            each.bundle_id for each in ordered if each.bundle_id not in told
+            each.bundle_id for each in ordered if each.bundle_id not in inline
         )
         if not draft.apply():
             self._cursor.forget()
@@ -215,7 +215,7 @@ class _Claimer:
             self._cursor.passed = 0
         self._known.put(str(self._shard), draft.written, draft.leases)
         with after_a_write():
-            return Claimed(with_bundles(self._reader.row, ordered, bundles() | told), until)
+            return Claimed(with_bundles(self._reader.row, ordered, bundles() | inline), until)
 
     def _held(self, piece: Member, until: int) -> Member:
         started = self._request.started
