@@ -166,11 +166,11 @@ class Run:
             self._warn_of_changes(part, terms, edition)
         raise self._conflict(part)
 
-    def _warn_of_changes(self, part: RunPart, standing: _Terms, edition: int) -> None:
+    def _warn_of_changes(self, part: RunPart, stored: _Terms, edition: int) -> None:
         _log.warning(
             "part %s of run %r to queue %r held %d messages in an earlier execution, edition %d, and holds %d others "
             "now: those that both have may be stored twice",
-            part.name, self._name, self._context.name, sum(standing.counts), edition, len(part.bodies),
+            part.name, self._name, self._context.name, sum(stored.counts), edition, len(part.bodies),
         )  # fmt: skip
 
     def _is_missing(self, planned: PlannedBundle) -> bool:

@@ -173,7 +173,7 @@ class Signals:
 
     def watches(self) -> bool:
         """Return whether announcements of other clients are heard; begins to listen if need be."""
-        return self._own.get().watch().stands
+        return self._own.get().watch().connected
 
     def close(self) -> None:
         """Send pending announcements and listen no longer; a later wait begins again."""
@@ -229,13 +229,13 @@ class Watch:
     """Listens until it is ended; connects again after interruptions, with growing pauses.
 
     When it begins to hear, every queue counts as announced: what came before is not known. The log says once that the
-    line is lost, and once that it stands again.
+    line is lost, and once that it is connected again.
     """
 
     def __init__(self, line: Line, notifier: LocalNotifier) -> None:
         self._line, self._notifier = line, notifier
         self._ended = Flag()
-        self.stands, self._lost = False, False
+        self.connected, self._lost = False, False
 
     def end(self) -> None:
         """Listen no longer."""
@@ -251,26 +251,26 @@ class Watch:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _listen(self) -> bool:
-        """Pass on what is heard, until the line is broken; True when it stood."""
-        stood = False
+        """Pass on what is heard, until the line is broken; True when it was connected."""
+        was_connected = False
         try:
             with closing(self._line.listen()) as heard:
                 for queues in heard:
                     if self._ended.is_set():
                         break
-                    if not stood:
-                        stood = self.stands = True
+                    if not was_connected:
+                        was_connected = self.connected = True
                         self._found()
                     self._notifier.announce(queues)
         finally:
-            self.stands = False
+            self.connected = False
         self._lose()
-        return stood
+        return was_connected
 
     def _found(self) -> None:
         self._notifier.announce_all()
         if self._lost:
-            _log.info("%s stands again: consumers are notified of messages", self._line.name)
+            _log.info("%s is connected again: consumers are notified of messages", self._line.name)
         self._lost = False
 
     def _lose(self) -> None:

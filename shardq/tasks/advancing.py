@@ -116,14 +116,14 @@ def give_up(client: TaskClient, workflow: str, error: ShardqError) -> None:
 
 
 def _start_rest(client: TaskClient, workflow: str, plan: Plan, value: bytes | None) -> None:
-    """Send the steps of which nothing stands, and that wait for none which is not done."""
+    """Send the steps that have no entry, and wait for no step that is not done."""
     found = entries_of(client, [f"{workflow}#{number}" for number in range(len(plan.steps))])
-    stands = {  # in this run or one before; values may be large
+    known = {  # in this run or one before; values may be large
         number: msgspec.structs.replace(entry, value=b"") for number, (_, entry) in enumerate(found) if entry
     }
     bodies, inputs = dict[int, bytes | None](), inputs_of(client, plan, value)
     for number, step in enumerate(plan.steps):
-        if number in stands or not all(unblocks(plan, other, stands.get(other)) for other in step.after):
+        if number in known or not all(unblocks(plan, other, known.get(other)) for other in step.after):
             continue
         if step.after:
             for failed in send_next(client, workflow, plan, number) or ():
@@ -131,7 +131,7 @@ def _start_rest(client: TaskClient, workflow: str, plan: Plan, value: bytes | No
         else:
             bodies[number] = inputs[number]
     send_steps(client, workflow, plan, bodies)
-    if all(end in stands for end in plan.ends):  # the worker that ended the last one did not reach the bucket
+    if all(end in known for end in plan.ends):  # the worker that ended the last one did not reach the bucket
         advance(client, f"{workflow}#{plan.ends[0]}", Seen({}))
 
 

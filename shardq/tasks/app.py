@@ -337,6 +337,6 @@ class _RaisingWorker(TaskWorker):
 
     def _raise(self, error: Exception) -> None:
         raised = error.raised if isinstance(error, HandlerExited) else None
-        shown = error if raised is None or isinstance(raised, SystemExit) else raised
-        self._error = self._error or shown
+        cause = error if raised is None or isinstance(raised, SystemExit) else raised
+        self._error = self._error or cause
         self.stop()

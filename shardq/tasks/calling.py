@@ -90,7 +90,7 @@ class CurrentTask:
         """Ask the store at once whether the task was cancelled. Raises StoreUnavailable."""
         self._cancel_checked_at = time.monotonic()
         if self._log is not None and self._keep and not self._cancelled:
-            entry = self._log.standing([self.id], working=True).get(self.id)
+            entry = self._log.outcomes([self.id], working=True).get(self.id)
             self._cancelled = entry is not None and entry.state == "cancelled"
         return self._cancelled
 

@@ -153,7 +153,7 @@ class Result(Generic[T_co]):
         return entry
 
     def _entry(self) -> Entry | None:
-        return self._task_client.results.standing([self.id]).get(self.id)
+        return self._task_client.results.outcomes([self.id]).get(self.id)
 
     def _value(self, entry: Entry) -> T_co:
         if self._checked(entry).apart:

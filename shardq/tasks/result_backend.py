@@ -95,11 +95,11 @@ class ResultBackend:
             task: (_DECODER.decode(cast("bytes", message.body)), message.enqueued_at)
             for task, message in self._find("r", list(chain.from_iterable(runs.values()))).items()
         }
-        standing = {
-            task: [found[each] for each in own if each in found and (each == task or _stands(found[each][0]))]
+        valid = {
+            task: [found[each] for each in own if each in found and (each == task or _holds_in_later_runs(found[each][0]))]
             for task, own in runs.items()
         }
-        return {task: entries[0] for task, entries in standing.items() if entries}
+        return {task: entries[0] for task, entries in valid.items() if entries}
 
     def entered(self, tasks: Sequence[str]) -> list[bool]:
         """Return which tasks have an entry, or had one a moment ago; one request. A hint: only :meth:`read` is sure."""
@@ -107,7 +107,7 @@ class ResultBackend:
             return [self.read(task) is not None for task in tasks]
         return [holder is not None for holder in self._results.holders([key_of("r", task) for task in tasks])]
 
-    def standing(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
+    def outcomes(self, tasks: Sequence[str], *, working: bool = False) -> dict[str, Entry]:
         """Return the outcomes of tasks, also of those whose workflow, or a bucket that they are in, was cancelled.
 
         So is a task that has returned the workflow.
@@ -119,14 +119,14 @@ class ResultBackend:
         wanted = list(dict.fromkeys(each for ids in above.values() for each in ids))
         found = self.read_many(wanted)
         overtaken = self._overtaken(tasks) if working else set[str]()
-        standing: dict[str, Entry] = {}
+        outcomes: dict[str, Entry] = {}
         for task, ids in above.items():
             cancelled = task in overtaken or any(
                 (entry := found.get(each)) and entry.state == "cancelled" for each in ids
             )
             if task in found or cancelled:
-                standing[task] = found.get(task, Entry("cancelled"))
-        return standing
+                outcomes[task] = found.get(task, Entry("cancelled"))
+        return outcomes
 
     def enter_run(self, workflow: str, keep: float) -> None:
         """Note that a run of a workflow has begun, which ends the earlier ones."""
@@ -269,7 +269,7 @@ class ResultBackend:
         return {tasks_of[key]: message for key, message in self._results.find(list(tasks_of)).items()}
 
 
-def _stands(entry: Entry) -> bool:
+def _holds_in_later_runs(entry: Entry) -> bool:
     """Return True for what became of a step in an earlier run, if that is so in later ones."""
     return entry.state == "done" and not entry.partial
 

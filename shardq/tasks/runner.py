@@ -86,7 +86,7 @@ class Runner:
         if not ids:
             return
         with suppress(ShardqError):
-            known = self._log.standing(ids, working=True)
+            known = self._log.outcomes(ids, working=True)
             for unit in units:
                 unit.known = known
 
@@ -281,7 +281,7 @@ class Runner:
         if stale or unit.known is None:
             ids = [result_id(each) for each in unit.attempt.batch]
             with _unreachable_is_no_failure():
-                unit.known = self._log.standing(ids, working=True)
+                unit.known = self._log.outcomes(ids, working=True)
         return unit.known.get(result_id(message)) if unit.known else None
 
     def _spent(self, message: Message) -> DeadLetter | None:

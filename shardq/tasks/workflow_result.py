@@ -145,8 +145,8 @@ class WorkflowResult:
             [step_id(run, step).text for step in range(len(plan.steps))],
         )
         steps += [run] if plan.replaces_task else []
-        stands = results.read_many(steps)  # what was done in a run before has no entry of this one
-        results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps if each not in stands])
+        known = results.read_many(steps)  # what was done in a run before has no entry of this one
+        results.decide([Decided(each, Entry("cancelled"), plan.keep) for each in steps if each not in known])
         self._task_client.remove(run)
         return any(entry.state == "cancelled" for entry in results.read_many(steps).values())
 

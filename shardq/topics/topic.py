@@ -263,11 +263,11 @@ class Topic:
             return added
 
         try:
-            standing = relay.change(add).subscriptions.get(name)
+            stored = relay.change(add).subscriptions.get(name)
         except InvalidSetting:
             drop_subscription(self._contexts, context.name)
             raise
-        if standing is None or standing.incarnation != incarnation:
+        if stored is None or stored.incarnation != incarnation:
             drop_subscription(self._contexts, context.name)
             return None
         with reporting_done(lambda: f"subscription {name!r} is made: repeat the call"):

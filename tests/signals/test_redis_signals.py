@@ -132,7 +132,7 @@ def test_while_redis_is_away_sends_go_on_and_waits_end_in_time(
     # And the log has said so, each once
     lost, found = (record.getMessage() for record in caplog.records)
     assert lost.startswith("Redis at 127.0.0.1") and lost.endswith("is lost: consumers poll for messages")
-    assert "stands again" in found
+    assert "is connected again" in found
 
 
 def test_while_redis_is_away_the_stores_own_signals_serve(path: Path, shard: Shard) -> None:

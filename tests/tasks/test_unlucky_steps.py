@@ -219,7 +219,7 @@ def test_a_task_goes_on_while_the_store_is_away(
 
     result = work.send()
     monkeypatch.setattr(calling, "CANCEL_CHECK_SECONDS", 0.0)
-    for asked in ("standing", "write_progress"):
+    for asked in ("outcomes", "write_progress"):
         monkeypatch.setattr(tasks.task_client.results, asked, fail)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()
@@ -244,7 +244,7 @@ def test_an_async_task_goes_on_while_the_store_is_away(
 
     result = wait.send(7)
     monkeypatch.setattr("shardq.worker.loop.CANCEL_CHECK_SECONDS", 0.01)
-    monkeypatch.setattr(tasks.task_client.results, "standing", look)
+    monkeypatch.setattr(tasks.task_client.results, "outcomes", look)
     assert TaskWorker(tasks, client, idle_exit=0).run().worked == 1
     monkeypatch.undo()
     assert (result.get(timeout=0), ran) == (7, [7])

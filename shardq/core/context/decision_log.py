@@ -49,11 +49,11 @@ class DecisionLog:
 
         The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
         """
-        standing = self._reserve(keys, value, window)
-        while not all(entry.value for entry in standing):
+        current = self._reserve(keys, value, window)
+        while not all(entry.value for entry in current):
             time.sleep(_READER_PAUSE)
-            standing = self._reserve(keys, value, window)
-        return standing
+            current = self._reserve(keys, value, window)
+        return current
 
     def enter(self, keys: Sequence[str], value: str, window: int) -> None:
         """Enter one value under several keys for ``window`` microseconds; existing entries stay."""
@@ -72,8 +72,8 @@ class DecisionLog:
     def _reserve(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
         context = self._context
         wanted = [DedupeEntry(self._prefix + key, value) for key in keys]
-        standing = context.retry(context.store.reserve_keys, context.name, wanted, window)
-        return [Decision(entry.message_id, entry.confirmed) for entry in standing]
+        current = context.retry(context.store.reserve_keys, context.name, wanted, window)
+        return [Decision(entry.message_id, entry.confirmed) for entry in current]
 
 
 _REMEMBERED = 365 * 86_400_000_000

@@ -77,8 +77,8 @@ class UniqueKeys:
 
     def exchange(self, key: str, before: Holder | None, after: Holder | None) -> Holder | None:
         """Change an entry if it is as it was seen; returns what stands then."""
-        (standing,) = self.exchange_all([(key, before, after)])
-        return standing
+        (latest,) = self.exchange_all([(key, before, after)])
+        return latest
 
     def exchange_all(
         self, changes: Sequence[tuple[str, Holder | None, Holder | None]]
@@ -125,10 +125,10 @@ class UniqueKeys:
         entry: Holder | None = Holder(identity)
         wanted = Holder(identity, coming)
         for _ in range(_TRIES):
-            standing = self.exchange(key, entry, wanted)
-            if standing == wanted or (standing is not None and standing.current != identity):
+            latest = self.exchange(key, entry, wanted)
+            if latest == wanted or (latest is not None and latest.current != identity):
                 return
-            entry = standing
+            entry = latest
         raise _busy(key)
 
     def grant(
@@ -149,15 +149,15 @@ class UniqueKeys:
             pairs = list({pair[0]: pair for pair in guesses}.values())  # a key is asked for once at a time
             changes = [(pair[0], guesses[pair], _granted(guesses[pair], pair[1])) for pair in pairs]
             for pair, found in zip(pairs, self.exchange_all(changes), strict=True):
-                standing = self._without_replaced(pair[0], found) if _is_held(found, pair[1]) else found
-                replaced = standing is not None and standing.replaced == pair[1]
+                latest = self._without_replaced(pair[0], found) if _is_held(found, pair[1]) else found
+                replaced = latest is not None and latest.replaced == pair[1]
                 if (replaced and not delivering) or (
-                    _is_held(standing, pair[1]) and not (delivering and standing.coming)
+                    _is_held(latest, pair[1]) and not (delivering and latest.coming)
                 ):
                     granted.add(pair)
                     del guesses[pair]
-                elif standing is None or pair[1] in (standing.current, standing.coming):
-                    guesses[pair] = standing
+                elif latest is None or pair[1] in (latest.current, latest.coming):
+                    guesses[pair] = latest
                 else:
                     del guesses[pair]
         raise _busy(next(iter(guesses))[0])

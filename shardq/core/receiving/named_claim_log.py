@@ -126,9 +126,9 @@ class Runs:
                 if max_deliveries is not None and piece.deliveries + number > max_deliveries
             ]
             own = ClaimEntry(run, over).text
-            standing = ClaimEntry.read(self._decisions.decide(f"{key}:{number}", own, self._memory).value)
-            given_up += standing.taken
-            if standing.run == run:
+            decided = ClaimEntry.read(self._decisions.decide(f"{key}:{number}", own, self._memory).value)
+            given_up += decided.taken
+            if decided.run == run:
                 break
         return number, given_up
 

@@ -134,7 +134,7 @@ class NamedClaims:
         (entry,) = self._decisions.read([claim.key])
         return entry is not None
 
-    def _still_held(self, held: Sequence[HeldSlice], standing: Sequence[Taken]) -> list[HeldSlice]:
+    def _still_held(self, held: Sequence[HeldSlice], recorded: Sequence[Taken]) -> list[HeldSlice]:
         """Return the messages that the first attempt got and that are held since.
 
         Others that are held now are released uncounted. So are those that were lost and came back: an attempt in
@@ -143,7 +143,7 @@ class NamedClaims:
         pieces: dict[bytes, list[HeldSlice]] = {}
         for piece in held:
             pieces.setdefault(piece.bundle.id, []).append(piece)
-        kept = [part for taken in standing for part in parts(pieces.get(taken.bundle_id, ()), taken)]
+        kept = [part for taken in recorded for part in parts(pieces.get(taken.bundle_id, ()), taken)]
         self._return_uncounted(held, kept)
         return kept
 

@@ -94,13 +94,13 @@ def reserve(context: QueueContext, bundles: Sequence[PlannedBundle]) -> Reservat
         return Reservation(list(bundles), (), {})
     window = _window(context, entries)
     read_at = context.store.now()
-    standing = context.retry(context.store.reserve_keys, context.name, entries, window)
-    stored = _stored(context, set(standing) - set(entries))
+    current = context.retry(context.store.reserve_keys, context.name, entries, window)
+    stored = _stored(context, set(current) - set(entries))
     kept: list[PlannedBundle] = []
     duplicates: dict[int, str] = {}
     same_key: list[PlannedBundle] = []
     reserved = {entry.key: entry for entry in stored}
-    rest = iter(standing)
+    rest = iter(current)
     for planned in bundles:
         if planned.key is None:
             kept.append(planned)

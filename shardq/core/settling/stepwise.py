@@ -199,13 +199,13 @@ def _store(
         for number, position in enumerate(each.selection.positions)
     ]
     offered = _offered(target, copies, read_at)
-    standing = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
-    unconfirmed = [entry for entry in standing if not entry.confirmed]
-    places = (StoredPlace.parse(entry.message_id, 0).id for entry in standing)
+    current = target.retry(target.store.reserve_keys, target.name, offered, _MEMORY)
+    unconfirmed = [entry for entry in current if not entry.confirmed]
+    places = (StoredPlace.parse(entry.message_id, 0).id for entry in current)
     for each in moved:
         details.note(each.selection, islice(places, len(each.selection.positions)))
     missing: list[PlannedBundle] = []
-    for copy, entry, own in zip(copies, standing, offered, strict=True):
+    for copy, entry, own in zip(copies, current, offered, strict=True):
         place = StoredPlace.parse(entry.message_id, copy.moved.selection.held.bundle.priority)
         is_missing = not entry.confirmed and (entry == own or not _is_stored(target, place.id))
         (missing if is_missing else stored).append(copy.at(policy, place))

@@ -27,7 +27,7 @@ _TAKE_OVER = (
     "UPDATE dedupe USING TTL ? SET message_id = ?, expires_at = ?, confirmed = null "
     "WHERE queue = ? AND bucket = ? AND key = ? IF expires_at = ? AND message_id = ?"
 )
-_STANDING = (
+_CURRENT = (
     "SELECT key, message_id, expires_at, confirmed FROM dedupe WHERE queue = ? AND bucket = ? AND key IN ?"
 )
 _CONFIRM = (
@@ -92,7 +92,7 @@ def _reserve(
 ) -> tuple[DedupeEntry, ...]:
     """Reserve the free keys; returns the present entry of each."""
     first = {entry.key: entry for entry in reversed(entries)}
-    standing: dict[str, DedupeEntry] = {}
+    current: dict[str, DedupeEntry] = {}
     for bucket, keys in _chunks(first):
         wanted = [first[key] for key in keys]
         for _ in range(_ATTEMPTS):
@@ -107,9 +107,9 @@ def _reserve(
                 f"dedupe keys of queue {queue!r} are reserved by others all the time: try again"
             )
         taken = {entry.key for entry in free}
-        standing |= {key: DedupeEntry(key, row[0], row[2]) for key, row in rows.items() if key not in taken}
-        standing |= {entry.key: DedupeEntry(entry.key, entry.message_id) for entry in free}
-    return tuple(standing[entry.key] for entry in entries)
+        current |= {key: DedupeEntry(key, row[0], row[2]) for key, row in rows.items() if key not in taken}
+        current |= {entry.key: DedupeEntry(entry.key, entry.message_id) for entry in free}
+    return tuple(current[entry.key] for entry in entries)
 
 
 def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: int) -> None:
@@ -137,7 +137,7 @@ def _confirm(session: Session, queue: str, entries: Sequence[DedupeEntry], now: 
 def _exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
     """Make the changes whose ``before`` stands, those of a bucket together; returns what stands then."""
     by_key = {UNIQUE_PREFIX + change.key: change for change in changes}
-    standing: dict[str, str] = {}
+    current: dict[str, str] = {}
     for bucket, keys in _chunks(by_key):
         for _ in range(_ATTEMPTS):
             rows = dict(session.read(_UNIQUE, (queue, bucket, keys)))
@@ -155,8 +155,8 @@ def _exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tup
             raise StoreUnavailable(
                 f"unique keys of queue {queue!r} are changed by others all the time: try again"
             )
-        standing |= rows
-    return tuple(standing.get(key) for key in by_key)
+        current |= rows
+    return tuple(current.get(key) for key in by_key)
 
 
 def _change(queue: str, bucket: int, key: str, change: KeyChange) -> Statement:
@@ -226,7 +226,7 @@ def _reservation(
 
 
 def _read(session: Session, queue: str, bucket: int, keys: Sequence[str]) -> dict[str, _Row]:
-    rows = session.read(_STANDING, (queue, bucket, list(keys)))
+    rows = session.read(_CURRENT, (queue, bucket, list(keys)))
     return {
         key: (message_id, expires_at, bool(confirmed))
         for key, message_id, expires_at, confirmed in rows

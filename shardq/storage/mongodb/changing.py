@@ -27,7 +27,7 @@ from shardq.storage.mongodb.documents import (
     Row,
     Slice,
     moved_field,
-    standing,
+    position_fields,
     state_of,
 )
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
@@ -116,7 +116,7 @@ def _statements(plan: Iterable[tuple[Row, Change]], stamp: int) -> Iterator[Stat
 def _update(row: Row, new: Change, stamp: int) -> Document:
     state = state_of(row.count, new.slices, new.kept)
     if row.group and new.slices:
-        state |= standing(row.base, new.slices, behind=row.is_behind)
+        state |= position_fields(row.base, new.slices, behind=row.is_behind)
     moved = (*row.moved, *new.moved)
     if not state:
         return finish(stamp, moved)

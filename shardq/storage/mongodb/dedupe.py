@@ -55,7 +55,7 @@ class KeyMethods(ABC):
         return self.incarnations.within(
             queue,
             lambda name: exchange(self.session, name, changes),
-            in_vain=lambda standing: any(map(_finds_nothing, changes, standing)),
+            in_vain=lambda current: any(map(_finds_nothing, changes, current)),
         )
 
     def list_keys(self, queue: str, after: str = "", limit: int = 1000) -> tuple[KeyEntry, ...]:
@@ -70,8 +70,8 @@ def _reserve(
     wanted = {entry.key: entry for entry in reversed(entries)}
     # A key that is taken is not found by the filter, so it is inserted, which its id forbids.
     _write(session, [_reservation(queue, entry, window, now) for entry in wanted.values()])
-    standing = {key: entry for key, (entry, _) in _reserved(session, queue, wanted).items()}
-    return tuple(standing.get(entry.key, entry) for entry in entries)
+    current = {key: entry for key, (entry, _) in _reserved(session, queue, wanted).items()}
+    return tuple(current.get(entry.key, entry) for entry in entries)
 
 
 def reserve_within(
@@ -84,10 +84,10 @@ def reserve_within(
     """
     wanted = {entry.key: entry for entry in reversed(entries)}
     found = _reserved(session, queue, wanted)
-    standing = {key: entry for key, (entry, until) in found.items() if until > now}
-    free = [entry for key, entry in wanted.items() if key not in standing]
+    current = {key: entry for key, (entry, until) in found.items() if until > now}
+    free = [entry for key, entry in wanted.items() if key not in current]
     _write(session, [_reservation(queue, entry, window, now) for entry in free])
-    return tuple(standing.get(entry.key, wanted[entry.key]) for entry in entries)
+    return tuple(current.get(entry.key, wanted[entry.key]) for entry in entries)
 
 
 def _reservation(queue: str, entry: DedupeEntry, window: int, now: int) -> UpdateOne:
@@ -123,8 +123,8 @@ def exchange(session: Session, queue: str, changes: Sequence[KeyChange]) -> tupl
     wanted = [_change(queue, each) for each in changes if each.before != each.after]
     if _write(session, wanted) == len(changes):
         return tuple(each.after for each in changes)
-    standing = _standing(session, queue, changes)
-    return tuple(standing.get(each.key) for each in changes)
+    current = _current(session, queue, changes)
+    return tuple(current.get(each.key) for each in changes)
 
 
 def exchange_within(session: Session, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
@@ -132,19 +132,19 @@ def exchange_within(session: Session, queue: str, changes: Sequence[KeyChange]) 
 
     As in `reserve_within`, nothing is written that the server would refuse.
     """
-    standing = _standing(session, queue, changes)
-    wanted = [each for each in changes if each.before != each.after and standing.get(each.key) == each.before]
+    current = _current(session, queue, changes)
+    wanted = [each for each in changes if each.before != each.after and current.get(each.key) == each.before]
     _write(session, [_change(queue, each) for each in wanted])
-    standing |= {each.key: each.after for each in wanted if each.after is not None}
+    current |= {each.key: each.after for each in wanted if each.after is not None}
     for each in wanted:
         if each.after is None:
-            del standing[each.key]
-    return tuple(standing.get(each.key) for each in changes)
+            del current[each.key]
+    return tuple(current.get(each.key) for each in changes)
 
 
-def _finds_nothing(change: KeyChange, standing: str | None) -> bool:
+def _finds_nothing(change: KeyChange, current: str | None) -> bool:
     """Return whether no value is stored, and the change has not removed it."""
-    return standing is None and (change.before is None or change.after is not None)
+    return current is None and (change.before is None or change.after is not None)
 
 
 def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
@@ -158,7 +158,7 @@ def _change(queue: str, change: KeyChange) -> UpdateOne | DeleteOne:
     return UpdateOne({"_id": identity, MESSAGE: change.before}, {"$set": {MESSAGE: change.after}})
 
 
-def _standing(session: Session, queue: str, changes: Sequence[KeyChange]) -> dict[str, str]:
+def _current(session: Session, queue: str, changes: Sequence[KeyChange]) -> dict[str, str]:
     ids = [_id(queue, UNIQUE_PREFIX + change.key) for change in changes]
     with session.translated(writing=False):
         found = session.collection(KEYS).find({"_id": {"$in": ids}}, session=session.transaction)

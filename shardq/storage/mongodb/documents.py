@@ -24,7 +24,7 @@ __all__ = [
     "inserted",
     "moved_field",
     "processed",
-    "standing",
+    "position_fields",
     "state_of",
 ]
 
@@ -242,7 +242,7 @@ def state_of(count: int, slices: tuple[Slice, ...], kept: tuple[Kept, ...]) -> D
     return state
 
 
-def standing(base: int, slices: Sequence[Slice], *, behind: bool) -> Document:
+def position_fields(base: int, slices: Sequence[Slice], *, behind: bool) -> Document:
     """Return the fields that place a bundle of a group, and the moment when its messages continue.
 
     The slices keep their own due times, by position; only the first of a group that is not behind counts for claims.

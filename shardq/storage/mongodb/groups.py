@@ -36,7 +36,7 @@ from shardq.storage.mongodb.documents import (
     decode,
     inserted,
     moved_field,
-    standing,
+    position_fields,
     state_of,
 )
 from shardq.storage.mongodb.faults import write_error
@@ -185,7 +185,7 @@ class Groups:
             self.rows.write(updates, self._uuid)
         self.rows.delete([document_of(group) for group in over])
         documents = [
-            inserted(bundle) | {GROUP: bundle.group} | self._standing(bundle, place)
+            inserted(bundle) | {GROUP: bundle.group} | self._position_fields(bundle, place)
             for bundle, place in self._inserted
         ]
         any_shape = self.rows.session.transaction is not None  # what is closed stays so until its end
@@ -199,7 +199,7 @@ class Groups:
         if self.let_go:
             client.signals.announce(queues.parted(self.rows.shard.queue)[0])
 
-    def _standing(self, bundle: Bundle, place: int) -> Document:
+    def _position_fields(self, bundle: Bundle, place: int) -> Document:
         behind = self._behind.get(bundle.id, True)
         if not behind:
             self._is_due(bundle.priority, bundle.due)
@@ -260,7 +260,7 @@ class Groups:
             return finish(0, (*row.moved, *new.moved))
         if new.slices:
             behind = self._behind.get(row.id, row.is_behind)
-            state |= standing(row.base, new.slices, behind=behind)
+            state |= position_fields(row.base, new.slices, behind=behind)
             if not behind:
                 self._is_due(row.priority, state[DUE])
         if new.moved:

@@ -18,7 +18,7 @@ _RESERVE = """
     ON CONFLICT (queue_key, kind, key) DO UPDATE
     SET value = excluded.value, confirmed = false, expires_at = excluded.expires_at WHERE k.expires_at <= $5
 """
-_STANDING = (
+_CURRENT = (
     "SELECT key, value, confirmed FROM @key WHERE queue_key = $1 AND kind = 0 AND key = ANY ($2::bytea[])"
 )
 _CONFIRM = """
@@ -68,12 +68,12 @@ class KeyMethods:
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Read the keys; change them in one transaction where some are as the caller saw them."""
-        standing = self.session.read(_values, queue, changes)
+        current = self.session.read(_values, queue, changes)
         if all(
             found != change.before or found == change.after
-            for found, change in zip(standing, changes, strict=True)
+            for found, change in zip(current, changes, strict=True)
         ):
-            return standing
+            return current
         durable = any(None not in (change.before, change.after) for change in changes)
         return self.session.write(_change, queue, changes, durable=durable)
 
@@ -95,10 +95,10 @@ def _reserve(
     keys = list(values)
     while True:
         sql.run(_RESERVE, queue_key, keys, list(values.values()), now + window, now)
-        standing = {key: (value, confirmed) for key, value, confirmed in sql.all(_STANDING, queue_key, keys)}
-        if len(standing) == len(keys):  # none was swept meanwhile
+        current = {key: (value, confirmed) for key, value, confirmed in sql.all(_CURRENT, queue_key, keys)}
+        if len(current) == len(keys):  # none was swept meanwhile
             break
-    return tuple(_entry(entry.key, *standing[_bytes(entry.key)]) for entry in entries)
+    return tuple(_entry(entry.key, *current[_bytes(entry.key)]) for entry in entries)
 
 
 def _entry(key: str, value: bytes, confirmed: bool) -> DedupeEntry:

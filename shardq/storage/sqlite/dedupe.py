@@ -17,7 +17,7 @@ _RESERVE = """
     ON CONFLICT (queue, key) DO UPDATE
     SET message_id = ?3, confirmed = 0, expires_at = ?4 WHERE expires_at <= ?5
 """
-_STANDING = "SELECT key, message_id, confirmed FROM [dedupe] WHERE queue = ? AND key = ?"
+_CURRENT = "SELECT key, message_id, confirmed FROM [dedupe] WHERE queue = ? AND key = ?"
 _CONFIRM = "UPDATE [dedupe] SET confirmed = 1 WHERE queue = ? AND key = ? AND message_id = ?"
 _EXPIRE = """
     DELETE FROM [dedupe] WHERE queue = ?1
@@ -51,12 +51,12 @@ class KeyMethods:
 
     def compare_and_set_keys(self, queue: str, changes: Sequence[KeyChange]) -> tuple[str | None, ...]:
         """Read the keys; change them in one transaction where some are as the caller saw them."""
-        standing = self.session.read(lambda sql: _values(sql, queue, changes))
+        current = self.session.read(lambda sql: _values(sql, queue, changes))
         if all(
             found != change.before or found == change.after
-            for found, change in zip(standing, changes, strict=True)
+            for found, change in zip(current, changes, strict=True)
         ):
-            return standing
+            return current
         return self.session.write(
             lambda sql, _: _change(sql, queue, changes),
             durable=any(None not in (change.before, change.after) for change in changes),
@@ -73,11 +73,11 @@ def _reserve(
     """Reserve the free keys; returns the present entry of each. Raises QueueNotFound."""
     queues.require(sql, queue)
     sql.executemany(_RESERVE, ((queue, entry.key, entry.message_id, now + window, now) for entry in entries))
-    return tuple(_standing(sql, queue, entry.key) for entry in entries)
+    return tuple(_current(sql, queue, entry.key) for entry in entries)
 
 
-def _standing(sql: sqlite3.Connection, queue: str, key: str) -> DedupeEntry:
-    key, message_id, confirmed = sql.execute(_STANDING, (queue, key)).fetchone()
+def _current(sql: sqlite3.Connection, queue: str, key: str) -> DedupeEntry:
+    key, message_id, confirmed = sql.execute(_CURRENT, (queue, key)).fetchone()
     return DedupeEntry(key, message_id, bool(confirmed))
 
 
