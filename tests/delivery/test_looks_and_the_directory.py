@@ -9,7 +9,7 @@ import pytest
 
 import shardq
 from shardq.base.shard import Layout, Shard, group_shard
-from shardq.core.sharding.known_shard import FORGET_GROUPS_AFTER, KnownShard
+from shardq.core.sharding.known_shard import DROP_GROUPS_AFTER, KnownShard
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.reading import ShardReader
 from shardq.core.sharding.surveying import Probing
@@ -74,14 +74,14 @@ def test_messages_wait_for_one_shard_at_a_time_and_no_shard_for_another_for_ever
 def test_a_shard_of_groups_is_forgotten_an_hour_after_it_was_last_seen_to_hold_anything(asked: bool) -> None:
     shard = group_shard("q", "customer-42")
     empty, filled = Probe(shard, None, None, None), Probe(shard, 0, 1, None)
-    late, later = FORGET_GROUPS_AFTER - 2, FORGET_GROUPS_AFTER - 1
+    late, later = DROP_GROUPS_AFTER - 2, DROP_GROUPS_AFTER - 1
     known = KnownShard.first(empty, 0)
     known.learn(filled, late)
     if asked:
-        assert not known.is_to_be_forgotten(late, is_written=False)
+        assert not known.is_to_be_dropped(late, is_written=False)
     known.learn(empty, later)
-    assert not known.is_to_be_forgotten(later + FORGET_GROUPS_AFTER - 1, is_written=False)
-    assert known.is_to_be_forgotten(later + FORGET_GROUPS_AFTER, is_written=False)
+    assert not known.is_to_be_dropped(later + DROP_GROUPS_AFTER - 1, is_written=False)
+    assert known.is_to_be_dropped(later + DROP_GROUPS_AFTER, is_written=False)
 
 
 class CountingStore(WrappedStore):

@@ -14,7 +14,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import COUNT, HeldSlice, claimed_once, first_of
 from shardq.core.limits.queue_limits import QueueLimits
 from shardq.core.receiving.delivery_filter import DeliveryFilter, expires_before
-from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, RegistrationTimer, deregister
+from shardq.core.receiving.registering import CLAIM_PATIENCE, REGISTER_INTERVAL, RegistrationTimer, deregister
 from shardq.core.receiving.upkeep import Upkeep
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.events import record_claimed
@@ -133,7 +133,7 @@ class QueueClaims(RegistrationTimer):
         self._nothing_due_until = (
             0
             if settings.delivery_paused or self._is_limited
-            else min(self.registered_at + ENLIST_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
+            else min(self.registered_at + REGISTER_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
         )
         return not settings.delivery_paused
 

@@ -12,7 +12,7 @@ from shardq.core.context.catalogue import CATALOGUE, MatchedQueues, create_catal
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.receiving.claiming import QueueClaims
-from shardq.core.receiving.registering import CLAIM_PATIENCE, ENLIST_INTERVAL, RegistrationTimer, deregister
+from shardq.core.receiving.registering import CLAIM_PATIENCE, REGISTER_INTERVAL, RegistrationTimer, deregister
 from shardq.errors import (
     InvalidName,
     InvalidSetting,
@@ -73,7 +73,7 @@ class Following(RegistrationTimer):
 
     def seconds_until_due(self) -> float:
         """Return the seconds until the consumer has to register."""
-        return max(0.0, seconds(self.registered_at + ENLIST_INTERVAL - self.catalogue.store.now()))
+        return max(0.0, seconds(self.registered_at + REGISTER_INTERVAL - self.catalogue.store.now()))
 
     def update(
         self,
@@ -91,7 +91,7 @@ class Following(RegistrationTimer):
         consumer has never had any queues.
         """
         record = self._record
-        pause = LIST_INTERVAL if self._is_complete else ENLIST_INTERVAL
+        pause = LIST_INTERVAL if self._is_complete else REGISTER_INTERVAL
         if record == self._tried and self._tried_at <= now < self._tried_at + pause:
             return False
         found, failed = self.found, None

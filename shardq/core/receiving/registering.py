@@ -16,13 +16,13 @@ from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.records import Registration
 from shardq.storage.store import Store
 
-__all__ = ["CLAIM_PATIENCE", "ENLIST_INTERVAL", "Registered", "RegistrationTimer", "deregister", "register"]
+__all__ = ["CLAIM_PATIENCE", "REGISTER_INTERVAL", "Registered", "RegistrationTimer", "deregister", "register"]
 
 _log = Log(__name__)
 
-ENLIST_INTERVAL = 5_000_000  # microseconds
+REGISTER_INTERVAL = 5_000_000  # microseconds
 CLAIM_PATIENCE = 0.2  # seconds for which what fails is repeated before the rest is gone on with
-ENLISTED_AT_ONCE = 100  # queues in one request
+REGISTERED_AT_ONCE = 100  # queues in one request
 GIVE_UP_AFTER = 7  # requests that fail without one that succeeds: the whole store is unreachable
 
 
@@ -45,7 +45,7 @@ class RegistrationTimer:
 
     def has_to_register(self, now: int) -> bool:
         """Return True every five seconds, when this consumer is to be counted among the live ones of the queue."""
-        if self.registered_at <= now < self.registered_at + ENLIST_INTERVAL:
+        if self.registered_at <= now < self.registered_at + REGISTER_INTERVAL:
             return False
         self.registered_at = now
         return True
@@ -56,8 +56,8 @@ def register(store: Store, retry: Retry, queues: Sequence[Registered], consumer:
 
     Messages come first: if this fails, the shards are shared as before. ``name`` is the consumer's in logs.
     """
-    starts = range(0, len(queues), ENLISTED_AT_ONCE)
-    groups = [queues[start : start + ENLISTED_AT_ONCE] for start in starts]
+    starts = range(0, len(queues), REGISTERED_AT_ONCE)
+    groups = [queues[start : start + REGISTERED_AT_ONCE] for start in starts]
     try:
         with retry.within(CLAIM_PATIENCE):
             answers, failed = in_groups(groups, partial(_register, store, retry, consumer), GIVE_UP_AFTER)

@@ -12,9 +12,9 @@ __all__ = ["KnownShard", "is_over"]
 FIRST_DEEP_PROBE = 2_000_000  # after the reader came to know a shard
 DEEP_INTERVAL = 30_000_000  # until a shard gets a deep probe again, or
 DEEP_SHARE = 20  # times as long as the last one took
-FORGET_AFTER = 6_000_000  # after the first probe of it, until an empty shard is removed from the directory
-FORGET_GROUPS_AFTER = 3_600_000_000  # the same for one of groups, since it was last seen to hold anything
-FORGET_AGAIN = 5_000_000  # until that is tried again
+DROP_AFTER = 6_000_000  # after the first probe of it, until an empty shard is removed from the directory
+DROP_GROUPS_AFTER = 3_600_000_000  # the same for one of groups, since it was last seen to hold anything
+DROP_AGAIN = 5_000_000  # until that is tried again
 
 
 class KnownShard(msgspec.Struct):
@@ -22,7 +22,7 @@ class KnownShard(msgspec.Struct):
 
     probe: Probe
     seen_at: int
-    forget_at: int
+    drop_at: int
     deep_from: int
     offered_at: int  # since when this reader sees what the shard offers now
     deep_after: int = FIRST_DEEP_PROBE  # from then on until the next deep probe
@@ -34,7 +34,7 @@ class KnownShard(msgspec.Struct):
     @classmethod
     def first(cls, probe: Probe, now: int) -> KnownShard:
         """Begin with the first probe of a shard."""
-        return cls(probe, now, now + _forget_after(probe), now, now)
+        return cls(probe, now, now + _drop_after(probe), now, now)
 
     def learn(self, probe: Probe, now: int) -> None:
         """Take over the result of a full probe."""
@@ -64,7 +64,7 @@ class KnownShard(msgspec.Struct):
         if (probe.priority, probe.due) != (self.probe.priority, self.probe.due):
             self.offered_at = now
         if probe.shard.is_grouped and not (self.probe.empty and probe.empty):
-            self.forget_at = now + FORGET_GROUPS_AFTER
+            self.drop_at = now + DROP_GROUPS_AFTER
         self.probe = probe
 
     def needs_probe(self, now: int, rest: int) -> bool:
@@ -87,17 +87,17 @@ class KnownShard(msgspec.Struct):
         self.deep_from, self.deep_after = now, max(DEEP_INTERVAL, DEEP_SHARE * took)
         self.deep_alone = not seen
 
-    def is_to_be_forgotten(self, now: int, *, is_written: bool) -> bool:
+    def is_to_be_dropped(self, now: int, *, is_written: bool) -> bool:
         """Return whether it is empty and no longer written."""
-        return self.probe.empty and not is_written and self.forget_at <= now
+        return self.probe.empty and not is_written and self.drop_at <= now
 
-    def tried_to_forget(self, now: int) -> None:
+    def tried_to_drop(self, now: int) -> None:
         """Note that it was tried to take it out of the directory."""
-        self.forget_at = now + FORGET_AGAIN
+        self.drop_at = now + DROP_AGAIN
 
 
-def _forget_after(probe: Probe) -> int:
-    return FORGET_GROUPS_AFTER if probe.shard.is_grouped else FORGET_AFTER
+def _drop_after(probe: Probe) -> int:
+    return DROP_GROUPS_AFTER if probe.shard.is_grouped else DROP_AFTER
 
 
 def is_over(since: int, interval: int, now: int) -> bool:

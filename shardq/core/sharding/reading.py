@@ -46,7 +46,7 @@ DEEP_TOGETHER = 5_000_000  # deep probes that are due before an idle reader's ne
 SURVEY_INTERVAL = 500_000  # until shards are compared again while there is work
 DIRECTORY_INTERVAL = 1_000_000  # until the directory is read again, or,
 POLLED_DIRECTORY_INTERVAL = 7_000_000  # where queues are polled: registering tells it every five seconds
-FORGET_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
+DROP_SECONDS = 0.005  # of a survey, after which no further shard is taken out of the directory
 POLLED_REST = 1_000_000  # where queues are polled, for each consumer: of ten, one probes every second
 LONGEST_REST = 10_000_000  # where queues are polled a shard rests the longer, the more there are, up to this
 
@@ -199,7 +199,7 @@ class ShardReader:
         self._patience = max(NEXT_AFTER, round(NEXT_PROBES * 1_000_000 * probe_took))
         self._known = {shard: self._known[shard] for shard in self._shards if shard in self._known}
         self._choose(now, thorough)
-        self._forget(self._current, now)
+        self._drop_empty(self._current, now)
         self.surveyed_at = now
 
     def seconds_until_due(self) -> float | None:
@@ -319,20 +319,20 @@ class ShardReader:
     def _rank(self, shard: Shard, priority: int, due: int) -> tuple[bool, int, int, Shard]:
         return self._ownership.places[shard.number] != 0, priority, due, shard
 
-    def _forget(self, current: set[Shard], now: int) -> None:
+    def _drop_empty(self, current: set[Shard], now: int) -> None:
         """Remove empty shards from the directory once they are no longer written.
 
         Each may take a dozen requests, and messages wait. Shards for which there is no time come with the next survey,
         before those that were tried by then.
         """
-        until = self._timer() + FORGET_SECONDS
+        until = self._timer() + DROP_SECONDS
         unused = [
             shard
             for shard, known in self._known.items()
-            if known.is_to_be_forgotten(now, is_written=shard in current and not shard.is_grouped)
+            if known.is_to_be_dropped(now, is_written=shard in current and not shard.is_grouped)
         ]
-        for shard in sorted(unused, key=lambda shard: self._known[shard].forget_at):
-            self._known[shard].tried_to_forget(now)
+        for shard in sorted(unused, key=lambda shard: self._known[shard].drop_at):
+            self._known[shard].tried_to_drop(now)
             with suppress(StoreUnavailable, OutcomeUnknown):  # it is tried again
                 self._store.drop_if_empty(shard)
             if self._timer() >= until:

@@ -13,7 +13,7 @@ from shardq.storage.records import REMEMBERED, Registration, Registrations, Seen
 
 __all__ = ["deregister", "drop", "register", "seen"]
 
-_ENLIST = "INSERT INTO consumer (queue, name, expires_at) VALUES (?, ?, ?) USING TTL ?"
+_REGISTER = "INSERT INTO consumer (queue, name, expires_at) VALUES (?, ?, ?) USING TTL ?"
 _LIVE = "SELECT queue, name, expires_at FROM consumer WHERE queue IN ?"
 _RESIGN = "DELETE FROM consumer WHERE queue = ? AND name = ?"
 _DROP = "DELETE FROM consumer USING TIMESTAMP ? WHERE queue = ?"
@@ -32,7 +32,7 @@ def register(
         incarnations.saw(queue, incarnation)
     called = {queue: queues.name_of(queue, incarnation) for queue, (_, incarnation) in records.items()}
     values = (consumer, now + lifetime, (lifetime + REMEMBERED) // 1_000_000 + _GRACE)
-    session.write_all([(_ENLIST, (name, *values)) for name in called.values()])
+    session.write_all([(_REGISTER, (name, *values)) for name in called.values()])
     live_rows = session.start_read(_LIVE, (list(called.values()),))
     listed = directory.listings(session, list(called.values()))
     live: dict[str, list[str]] = {name: [] for name in called.values()}

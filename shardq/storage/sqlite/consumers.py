@@ -10,7 +10,7 @@ from shardq.storage.sqlite import directory, queues
 
 __all__ = ["deregister", "expire", "register", "seen"]
 
-_ENLIST = """
+_REGISTER = """
     INSERT INTO [consumer] (queue, name, expires_at) VALUES (?1, ?2, ?3)
     ON CONFLICT (queue, name) DO UPDATE SET expires_at = ?3
 """
@@ -33,7 +33,7 @@ def _register(
     record = queues.load(sql, queue)
     if record is None:
         return None
-    sql.execute(_ENLIST, (queue, consumer, now + lifetime))
+    sql.execute(_REGISTER, (queue, consumer, now + lifetime))
     live = tuple(each for (each,) in sql.execute(_LIVE, (queue, now)))
     return Registration(record, live, directory.listing(sql, queue))
 
