@@ -117,7 +117,7 @@ class BackgroundThread:
         return self.thread is threading.current_thread()
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True when there is no thread, it has ended, or it was not started within a second after it was seen here.
 
         A prepared thread is about to be started, unless the thread that prepared it was interrupted just then.
@@ -133,7 +133,7 @@ class BackgroundThread:
 
     def prepare(self, work: Callable[[], None]) -> threading.Thread | None:
         """Return a thread that is to be started; None while another one does the work. The lock is held."""
-        if not self.is_over:
+        if not self.has_ended:
             return None
         self.thread = threading.Thread(target=work, name=self._name, daemon=True)
         return self.thread

@@ -186,7 +186,7 @@ class Consumer(Closing):
         if self._unacked:
             check_number("limit", limit, 1, MAX_BATCH, whole=True)
             self._check_open()
-            held = [piece for piece in self._unacked if not self._is_over(piece)]
+            held = [piece for piece in self._unacked if not self._has_expired(piece)]
             first, self._unacked = first_of(held, limit)
             if first:
                 return first
@@ -299,7 +299,7 @@ class Consumer(Closing):
         except (StoreUnavailable, OutcomeUnknown):
             self._unacked = [*held, *self._unacked]
             raise
-        batch = self._batch([piece for piece in held if not (piece.unanswered and self._is_over(piece))])
+        batch = self._batch([piece for piece in held if not (piece.unanswered and self._has_expired(piece))])
         return batch.part(message for message in batch if message not in lost) if lost else batch
 
     def _keep_bodies(self, held: Sequence[HeldSlice]) -> None:
@@ -317,7 +317,7 @@ class Consumer(Closing):
         first, self._left = first_of(held, limit)
         return first
 
-    def _is_over(self, piece: HeldSlice) -> bool:
+    def _has_expired(self, piece: HeldSlice) -> bool:
         return self._context.store.now() >= piece.lease_until
 
     def _take(self, limit: int, wait: float) -> Sequence[HeldSlice]:

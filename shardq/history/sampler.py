@@ -115,7 +115,7 @@ class Sampler(Closing):
     def close(self) -> None:
         """End the sampling. Waits for a request that is under way, 3 seconds at most."""
         self._ended.set()
-        if self._thread.is_over:
+        if self._thread.has_ended:
             self._end()
         else:
             self._thread.join(_END_SECONDS)

@@ -122,7 +122,7 @@ class QueueMetrics(Closing):
     @property
     def runs(self) -> bool:
         """Return whether it samples in the background."""
-        return not self._thread.is_over
+        return not self._thread.has_ended
 
     def sample(self) -> None:
         """Sample all queues once. Raises an error of the store; the samples before it stay."""

@@ -181,7 +181,7 @@ class StreamUpkeep:
         """Do the due work, or begin it."""
         self._upkeep.attend()
         now = self._context.store.now()
-        if not self._upkeep.has_to_sweep(now) or not self._thread.is_over:
+        if not self._upkeep.has_to_sweep(now) or not self._thread.has_ended:
             return
         if self._context.store.capabilities.requests_at_once == 1:
             self._sweep(now)

@@ -44,10 +44,10 @@ class Waiter:
     def __init__(
         self,
         store: Listens,
-        is_over: Callable[[], bool] = lambda: False,
+        has_ended: Callable[[], bool] = lambda: False,
         wake: Callable[[], None] | None = None,
     ) -> None:
-        self._store, self._is_over = store, is_over
+        self._store, self._has_ended = store, has_ended
         self._turn = ThreadWait()
         self.wake = wake or self._end_turn
         """Let the thread look again. For handlers of signals and other threads."""
@@ -60,7 +60,7 @@ class Waiter:
         try:
             while True:
                 self._turn = turn = ThreadWait()
-                if self._is_over():
+                if self._has_ended():
                     return ()
                 if news := self.poll(queues):
                     return news

@@ -194,7 +194,7 @@ class _Own:
 
     def watch(self) -> Watch:
         with self._lock:
-            if self._thread.is_over:
+            if self._thread.has_ended:
                 self._renew()
             watch, new = self._watch, self._thread.prepare(self._watch.follow)
         if new is not None:

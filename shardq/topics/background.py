@@ -62,7 +62,7 @@ class Background:
 
     def published(self) -> None:
         """Relay in a while, if no other thread has."""
-        if self._published and not self._thread.is_over:
+        if self._published and not self._thread.has_ended:
             return
         with self._lock:
             self._published = True

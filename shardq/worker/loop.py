@@ -71,7 +71,7 @@ class CoroutineLoop:
 
     def close(self) -> None:
         """End the loop and its thread. Coroutines that still run on it are cancelled."""
-        if self._loop is not None and not self._thread.is_over:
+        if self._loop is not None and not self._thread.has_ended:
             asyncio.run_coroutine_threadsafe(_cancel_all(), self._loop).result()
             self._over.set()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -82,7 +82,7 @@ class CoroutineLoop:
     def _begun(self) -> asyncio.AbstractEventLoop:
         new = None
         with self._lock:
-            if self._loop is None or self._thread.is_over:  # which was interrupted before it began
+            if self._loop is None or self._thread.has_ended:  # which was interrupted before it began
                 self._loop = asyncio.new_event_loop()
                 self._over.clear()
                 new = self._thread.prepare(partial(_run_on, self._loop, self._over))

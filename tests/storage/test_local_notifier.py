@@ -95,9 +95,9 @@ def test_a_thread_that_nobody_starts_counts_as_over_after_a_while(monkeypatch: p
     assert thread.prepare(lambda: None) is not None
     assert thread.prepare(lambda: None) is None
     at += 0.5
-    assert not thread.is_over
+    assert not thread.has_ended
     at += 1
-    assert thread.is_over and thread.prepare(lambda: None) is not None
+    assert thread.has_ended and thread.prepare(lambda: None) is not None
 
 
 def test_a_thread_that_cannot_begin_makes_way_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_thread_that_cannot_begin_makes_way_for_another_one(monkeypatch: pytes
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(first, "start", refuse)
-    assert not thread.begin(first) and thread.is_over
+    assert not thread.begin(first) and thread.has_ended
     thread.run(lambda: begun.append("second"))
     thread.join()
     assert begun == ["second"]

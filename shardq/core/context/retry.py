@@ -134,7 +134,7 @@ class Retry:
             self._here.over, self._here.refuses = None, False
 
     @property
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         over = self._here.over
         return over is not None and over()
 
@@ -197,7 +197,7 @@ class Retry:
 
     def _check_allowed(self) -> None:
         self.check_open()
-        if self._here.refuses and self._is_over:
+        if self._here.refuses and self._has_ended:
             raise StoreUnavailable("the store was not asked, as there was no time left for that")
 
     def _end_late(self) -> None:
@@ -222,7 +222,7 @@ class Retry:
                 return Answer(operation(*args, **kwargs), after_unknown=unknown)
             except ShardqError as again:
                 unknown = unknown or isinstance(again, OutcomeUnknown)
-                if not again.retryable or self._is_over or time.monotonic() >= until:
+                if not again.retryable or self._has_ended or time.monotonic() >= until:
                     if unknown and not isinstance(again, OutcomeUnknown):
                         raise OutcomeUnknown(
                             f"an attempt was not answered, and repeating it failed: {again}"

@@ -99,7 +99,7 @@ class UniqueKeys:
         found = context.retry(context.store.find, place.shard, place.bundle_id, place.position)
         if found is None or found.state is EntryState.PROCESSED:
             return None
-        return None if found.state is not EntryState.IN_FLIGHT and self._is_over(found) else found
+        return None if found.state is not EntryState.IN_FLIGHT and self._has_expired(found) else found
 
     def owner(self, key: str) -> Owner:
         """Find the owner of a key."""
@@ -182,7 +182,7 @@ class UniqueKeys:
         place, context = MessageId.parse(identity), self._context
         return context.retry.ask(context.store.remove, place.shard, place.bundle_id, place.position)
 
-    def _is_over(self, found: StoredSlice) -> bool:
+    def _has_expired(self, found: StoredSlice) -> bool:
         now, retention = self._context.store.now(), self._context.settings.retention
         return expired(found.bundle, now, None if retention is None else now - microseconds(retention))
 

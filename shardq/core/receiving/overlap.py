@@ -135,7 +135,7 @@ class Overlap:
 
         def take() -> tuple[list[HeldSlice], ...]:
             """Take the claim under the lock, so that its thread does not give it back at the same time."""
-            if claim.held is None and not claim.thread.is_over:
+            if claim.held is None and not claim.thread.has_ended:
                 return ()
             if self.claim is not claim:
                 return ([],)

@@ -65,7 +65,7 @@ class Prefetcher:
         self._wanted = True
         self._stopped = False
         self._error: ShardqError | None = None
-        self._idling = Idling(first.store, self._retry, receiving, lambda: self._is_over, self._claiming)
+        self._idling = Idling(first.store, self._retry, receiving, lambda: self._has_ended, self._claiming)
         self._queues: dict[str, Ahead] = {}
         self._follow()
         receiving.on_change.append(self._follow)
@@ -154,13 +154,13 @@ class Prefetcher:
     # -- the thread ---------------------------------------------------------------------------------------------
 
     @property
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         """True when messages are not asked for any more."""
         return self._stopped or self._retry.closed
 
     def _run(self) -> None:
         with self._retry.unless(lambda: self._stopped, refuse=False):  # who stops it waits for its end
-            while not self._is_over:
+            while not self._has_ended:
                 try:
                     self._wait_for_room()
                     self.fetch()
@@ -177,13 +177,13 @@ class Prefetcher:
             return
         self._error = error
         self._changes.notify_all()
-        self._changes.wait_for(lambda: self._is_over or self._error is None)
+        self._changes.wait_for(lambda: self._has_ended or self._error is None)
 
     def _wait_for_room(self) -> None:
         """Wait until there is something to claim for, or messages may have waited for too long."""
         shortest = seconds(min((queue.lease for queue in self._queues.values()), default=4_000_000))
         self._changes.wait_for(
-            lambda: self._is_over or (self._wanted and (bool(self._rooms()) or not self._queues)),
+            lambda: self._has_ended or (self._wanted and (bool(self._rooms()) or not self._queues)),
             shortest / 4,
         )
 
@@ -195,7 +195,7 @@ class Prefetcher:
                 queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()
             }
             self._wanted = self._wanted and not any(overdue.values())
-            rooms = self._rooms() if self._wanted and not self._is_over else {}
+            rooms = self._rooms() if self._wanted and not self._has_ended else {}
         for queue, held in overdue.items():
             self._return_uncounted(queue, held)
         if rooms or not self._queues:
@@ -228,9 +228,9 @@ class Prefetcher:
 
     def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
         """Return the rooms when another queue has some too, or when it is time to probe these again."""
-        self._changes.wait_for(lambda: self._is_over or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
+        self._changes.wait_for(lambda: self._has_ended or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
         with self._lock:
-            return {} if self._is_over else self._rooms()
+            return {} if self._has_ended else self._rooms()
 
     def _put(self, held: Sequence[HeldSlice], *, again: bool = False) -> None:
         """Let messages of one queue wait, maybe ``again``: behind the others. Release them if nobody takes them."""

@@ -259,7 +259,7 @@ class Sweeping:
         Of many queues one, the one that was not swept for the longest time, and the next some seconds later.
         """
         due = [queue for queue in self._queues if queue.has_to_sweep(now)]
-        if not due or not self._thread.is_over:
+        if not due or not self._thread.has_ended:
             return
         began, many = self.timer(), len(self._queues) > FEW_QUEUES
         pause = min(SWEEP_PAUSE, LONGEST_SWEEP_TURN / len(self._queues)) if many else 0.0

@@ -6,7 +6,7 @@ import msgspec
 
 from shardq.storage.requests import Probe
 
-__all__ = ["KnownShard", "is_over"]
+__all__ = ["KnownShard", "has_passed"]
 
 # All in microseconds by the store's clock.
 FIRST_DEEP_PROBE = 2_000_000  # after the reader came to know a shard
@@ -75,12 +75,12 @@ class KnownShard(msgspec.Struct):
 
     def has_rested(self, now: int, rest: int) -> bool:
         """Return whether the last full probe is ``rest`` microseconds ago."""
-        return is_over(self.seen_at, rest, now)
+        return has_passed(self.seen_at, rest, now)
 
     def is_deep_due(self, now: int, *, ahead: int) -> bool:
         """Return whether its next deep probe comes within a time. The first one is not made early."""
         early = ahead if self.deep_after > FIRST_DEEP_PROBE else 0
-        return is_over(self.deep_from, self.deep_after - early, now)
+        return has_passed(self.deep_from, self.deep_after - early, now)
 
     def probed_deep(self, now: int, took: int, *, seen: bool) -> None:
         """Note a deep probe, how long it took, and whether the shard was seen by it."""
@@ -100,6 +100,6 @@ def _drop_after(probe: Probe) -> int:
     return DROP_GROUPS_AFTER if probe.shard.is_grouped else DROP_AFTER
 
 
-def is_over(since: int, interval: int, now: int) -> bool:
+def has_passed(since: int, interval: int, now: int) -> bool:
     """Return whether the interval has passed, or the clock was set back."""
     return not since <= now < since + interval

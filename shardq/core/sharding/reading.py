@@ -27,7 +27,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from shardq.base.shard import Layout, Shard, group_shards
-from shardq.core.sharding.known_shard import KnownShard, is_over
+from shardq.core.sharding.known_shard import KnownShard, has_passed
 from shardq.core.sharding.ownership import Ownership
 from shardq.core.sharding.surveying import Probes, Probing, survey
 from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
@@ -87,7 +87,7 @@ class ShardReader:
 
     def take(self, layout: Layout) -> Shard | None:
         """Return the shard to claim from now; None when the last survey's shards with work are used up."""
-        if self.candidates and is_over(self.surveyed_at, SURVEY_INTERVAL, self._store.now()):
+        if self.candidates and has_passed(self.surveyed_at, SURVEY_INTERVAL, self._store.now()):
             self.survey(layout)
         return heapq.heappop(self.candidates)[-1] if self.candidates else None
 
@@ -181,7 +181,7 @@ class ShardReader:
     def probes(self, layout: Layout, now: int, *, seen: set[Shard], thorough: bool) -> Probes:
         """Find out which shards there are, and which of them need a probe besides those that were seen."""
         self._current = set(layout.shards_between(self.queue, now - CURRENT_GRACE, now))
-        if thorough or (not seen and is_over(self._directory_at, self._until_listed, now)):
+        if thorough or (not seen and has_passed(self._directory_at, self._until_listed, now)):
             self._directory, self._directory_at = self._store.shards(self.queue), now
         if any(shard.is_grouped for shard in self._directory):
             self._current.update(group_shards(self.queue))
@@ -262,7 +262,7 @@ class ShardReader:
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
         """Return the shards where this reader is the first or the next, and the others when it did not for a while."""
         near = [shard for shard in sorted(shards) if self._ownership.places[shard.number] <= 1]
-        self._others_skipped = len(near) < len(shards) and not is_over(
+        self._others_skipped = len(near) < len(shards) and not has_passed(
             self._others_at, self._eased(STEAL_AFTER), now
         )
         if self._others_skipped:

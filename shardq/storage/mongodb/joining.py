@@ -128,7 +128,7 @@ class JoinedStore(WrappedStore):
     def is_of(self, transaction: object) -> bool:
         """Return whether this thread is in the transaction that is under way on this session of the application."""
         session = self._session
-        return session.transaction is transaction and not session.is_over and self._thread == this_thread()
+        return session.transaction is transaction and not session.has_ended and self._thread == this_thread()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -261,7 +261,7 @@ class JoinedStore(WrappedStore):
                 "forked child: send and settle there",
                 retryable=False,
             )
-        if self._session.is_over:
+        if self._session.has_ended:
             raise Closed(
                 "the transaction of the application has ended: join another one with client.transaction()"
             )
@@ -326,7 +326,7 @@ class JoinedStore(WrappedStore):
 
     def _tell_later(self) -> None:
         given_up = time.monotonic() + _LONGEST
-        while not self._session.is_over:
+        while not self._session.has_ended:
             if time.monotonic() > given_up:
                 return
             time.sleep(_PAUSE)

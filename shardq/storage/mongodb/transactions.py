@@ -62,12 +62,12 @@ class LoopDatabase(msgspec.Struct, frozen=True):
     """A database of the driver, as far as transactions use it.
 
     Each request runs on the event loop of the application. None begins after the end of the transaction, which
-    ``is_over`` shows: the driver would make it outside.
+    ``has_ended`` shows: the driver would make it outside.
     """
 
     database: AsyncDatabase[Document]
     on_loop: OnLoop
-    is_over: Callable[[], bool]
+    has_ended: Callable[[], bool]
 
     def command(self, *args: Any, **kwargs: Any) -> Document:
         """Carry out a command, as the method of the driver."""
@@ -81,7 +81,7 @@ class LoopDatabase(msgspec.Struct, frozen=True):
         """Make a request, and wait for its answer. Raises Closed after the end of the transaction."""
 
         async def made() -> T:
-            if self.on_loop.left or self.is_over():
+            if self.on_loop.left or self.has_ended():
                 raise Closed(
                     "the transaction of the application has ended: join another one with client.transaction()"
                 )
@@ -265,11 +265,11 @@ class JoinedSession(Session):
         )
         if self._on_loop is None:
             return theirs
-        on_loop = LoopDatabase(cast("AsyncDatabase[Document]", theirs), self._on_loop, lambda: self.is_over)
+        on_loop = LoopDatabase(cast("AsyncDatabase[Document]", theirs), self._on_loop, lambda: self.has_ended)
         return cast("Database[Document]", on_loop)
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True from the end of the transaction on."""
         return not self.transaction.in_transaction or _options(self.transaction) is not self._begun
 

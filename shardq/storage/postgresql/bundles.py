@@ -195,7 +195,7 @@ def _take_back(sql: Sql, home: Home, new: Collection[bytes]) -> None:
         return
     ids = [Id(each) for each in known]
     sql.run(_DELETE, home.shard_key, ids, [0] * len(ids))
-    if over := [Id(each) for each, is_over in known.items() if is_over]:
+    if over := [Id(each) for each, has_ended in known.items() if has_ended]:
         sql.run(_DELETE_DATA, home.shard_key, over)
 
 

@@ -128,7 +128,7 @@ class JoinedSession(Session):
         self._thread = this_thread()
         # Without autocommit the driver begins one with the first statement, as that of the application would be.
         begins = not (self._driver.closed or self._driver.autocommit)
-        if self.is_over and not begins:
+        if self.has_ended and not begins:
             raise InvalidSetting(
                 f"connection={shown(connection)} is in no transaction: begin one first, with `BEGIN` or "
                 "`connection.transaction()`"
@@ -155,7 +155,7 @@ class JoinedSession(Session):
         schema.check_version(self._translated_here(schema.version), self.address)
 
     @property
-    def is_over(self) -> bool:
+    def has_ended(self) -> bool:
         """True when the application has ended the transaction, or its connection."""
         return self._driver.closed or self._driver.info.transaction_status not in (
             TransactionStatus.INTRANS,
@@ -197,7 +197,7 @@ class JoinedSession(Session):
                 "a transaction is used by the thread that has joined it, and by no forked child: send and settle there",
                 retryable=False,
             )
-        if self.is_over:
+        if self.has_ended:
             raise Closed(
                 "the transaction of the application has ended: join another one with client.transaction()"
             )

@@ -218,7 +218,7 @@ class Commits:
         new = None
         with self._lock.plain, suppress(ShardqError):
             before = self.state()
-            is_awaited = not self._thread.is_over
+            is_awaited = not self._thread.has_ended
             if is_awaited and before != self._seen:
                 notify_processes(self._place, self._ending)  # of the commit that was expected until now
             self._seen, self._since = before, time.monotonic()
@@ -235,25 +235,25 @@ class Commits:
         """Look no longer."""
         with self._lock.plain:
             self._until = 0.0
-            if not self._thread.is_over:
+            if not self._thread.has_ended:
                 self.woken.set()
 
     def _poll(self) -> None:
         woken = self.woken
-        while not self._is_over():
+        while not self._has_ended():
             pause = (time.monotonic() - self._since) * _SHARE
             woken.wait(min(max(pause, _FIRST_PAUSE), _LONGEST_PAUSE))
             woken.clear()
         notify_processes(self._place, self._ending)
 
-    def _is_over(self) -> bool:
+    def _has_ended(self) -> bool:
         with self._lock.plain:
-            is_over = time.monotonic() >= self._until
+            has_ended = time.monotonic() >= self._until
             with suppress(ShardqError):  # a disk that is unreachable may come back
-                is_over = is_over or self.state() != self._seen
-            if is_over:
+                has_ended = has_ended or self.state() != self._seen
+            if has_ended:
                 self._thread.forget()
-            return is_over
+            return has_ended
 
 
 class JoinedSignals(Signals):

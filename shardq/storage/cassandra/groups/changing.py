@@ -144,7 +144,7 @@ class Draft:
     def _write(self, row_id: bytes, after: Group) -> None:
         before = self._before[row_id]
         after = msgspec.structs.replace(after, version=before.group.version + 1)
-        value = None if after.is_over else encode(after)
+        value = None if after.is_empty else encode(after)
         self.change.replace(group_key(row_id), value, before.seen)
         old, new = keys_of(before.group), rows_of(after)
         for key in (*(key for key in old if key not in new), *self._drawn[row_id].drawn):

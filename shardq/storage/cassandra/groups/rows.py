@@ -119,7 +119,7 @@ class Group(msgspec.Struct, frozen=True, array_like=True):
         return (self.lease_key, self.members[0].due, self.members[0].slice) if self.held else None
 
     @property
-    def is_over(self) -> bool:
+    def is_empty(self) -> bool:
         """True when it has no messages: then nothing is stored of it."""
         return not self.members
 
@@ -200,7 +200,7 @@ def rows_of(group: Group) -> dict[Key, bytes]:
 
 def keys_of(group: Group) -> list[Key]:
     """Return where these rows are, the ready row first."""
-    if group.is_over or group.held:
+    if group.is_empty or group.held:
         return []
     first = group.members[0]
     each = first.slice
