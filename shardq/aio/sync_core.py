@@ -176,7 +176,7 @@ class BulkParts:
             self._bulk = BulkSend(
                 producer._context, iter(()), self._shared, codec=producer._codec, limits=producer._limits
             )
-        return self._bulk.go_on(bodies)
+        return self._bulk.store_more(bodies)
 
 
 def _failed(error: Exception) -> Pending[Send, str]:

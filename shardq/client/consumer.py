@@ -236,7 +236,7 @@ class Consumer(Closing):
         if self._closing or self._generation != forks.count or self._context.retry.closed:
             self._check_open()
         if self._keepers is not None and self._receiving.counts:  # else a thread settles, and repeats that
-            self._keepers.let_go()
+            self._keepers.abandon_failed()
         held = self._take(limit, wait) if self._prefetcher else self._claim(limit, wait, finish=finish)
         if self._keepers is not None:
             self._keepers.keep(held)

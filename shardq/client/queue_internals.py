@@ -133,7 +133,7 @@ def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
     the entry is being changed: ask with :meth:`Queue.get`.
     """
     found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])
-    return [None if each is None else "" if each.coming or each.replaced else each.current for each in found]
+    return [None if each is None else "" if each.incoming or each.replaced else each.current for each in found]
 
 
 def found_in(queue: Queue, ids: Sequence[str]) -> Mapping[str, StoredMessage]:

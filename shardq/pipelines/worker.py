@@ -53,7 +53,7 @@ class LinkHandler:
         try:
             returned = self._link.function(message)
             return (
-                self._counted(returned) if isinstance(returned, Outcome) else self._go_on(message, returned)
+                self._counted(returned) if isinstance(returned, Outcome) else self._continue(message, returned)
             )
         except Outcome as outcome:
             self._counted(outcome)
@@ -64,7 +64,7 @@ class LinkHandler:
                 raise
             raise Retry(after=self._link.retry) from error
 
-    def _go_on(self, message: Message, returned: Any) -> Any:
+    def _continue(self, message: Message, returned: Any) -> Any:
         check_has_run("function", self._link.function, returned)
         if not self._link.targets:
             return self._ended(returned)

@@ -176,7 +176,7 @@ class Survey:
     def __init__(self, store: StoreReads) -> None:
         self._store = store
         self._rows: dict[str, QueueRow] = {}
-        self._going: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._counted, self._hurried = asyncio.Event(), asyncio.Event()
         self._asked = False
         self.ended_at: datetime | None = None
@@ -185,9 +185,9 @@ class Survey:
     async def rows(self, names: Collection[str], wait: float) -> dict[str, QueueRow]:
         """Return those of the queues that are counted, after at most ``wait`` seconds for a round."""
         self._asked = True
-        if self._going is None or self._going.done():
+        if self._task is None or self._task.done():
             self._counted.clear()
-            self._going = asyncio.ensure_future(self._go_on())
+            self._task = asyncio.ensure_future(self._run_rounds())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._counted.wait(), wait)
             if new := [
@@ -203,10 +203,10 @@ class Survey:
 
     def stop(self) -> None:
         """End the round."""
-        if self._going is not None:
-            self._going.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
-    async def _go_on(self) -> None:
+    async def _run_rounds(self) -> None:
         loop = asyncio.get_running_loop()
         while self._asked:
             self._asked, begun = False, loop.time()

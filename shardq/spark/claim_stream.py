@@ -216,7 +216,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _finish(self, start: dict[str, Any]) -> None:
         """Ack the batch that ends here, once; raises LeaseLost, if that fails the query."""
-        self._let_go()
+        self._end_heartbeat()
         if start["seq"] != self._finished:
             self._ack(start)
         if self._lost is not None:
@@ -264,13 +264,13 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, claims: Sequence[ClaimName], end: dict[str, Any]) -> None:
         """Extend the leases of these claims from now on, and of no others, until their batch is finished."""
-        self._let_go()
+        self._end_heartbeat()
         if claims:
             finish = None if self._log is None else partial(self._finish_if_committed, self._log, end)
             kept = claims_for(self._options, context_of(self._options))
             self._heartbeat = Heartbeat(kept, claims, interval_of(self._options.lease_seconds), finish)
 
-    def _let_go(self) -> None:
+    def _end_heartbeat(self) -> None:
         """Extend no lease any more, and ack nothing behind the back of the caller."""
         if self._heartbeat is not None:
             self._heartbeat.close()

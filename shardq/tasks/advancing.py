@@ -171,11 +171,11 @@ def advance(client: TaskClient, step: str, seen: Seen) -> None:
     while ended:
         last = ended.pop()
         if "#" in last:  # nothing waits for a task that is not a step
-            ended += _go_on(client, last, seen, sent)
+            ended += _continue_workflow(client, last, seen, sent)
     seen.sent |= sent
 
 
-def _go_on(client: TaskClient, step: str, seen: Seen, sent: set[str]) -> list[str]:
+def _continue_workflow(client: TaskClient, step: str, seen: Seen, sent: set[str]) -> list[str]:
     """Do what waited for this step only, and add it to ``sent``; returns the steps that have ended by that."""
     workflow, number = split_step(step)
     plan = client.plan(workflow)

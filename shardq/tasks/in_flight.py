@@ -178,7 +178,7 @@ def settle_all(
     advanced = [
         unit
         for unit in units
-        if all(carry_out(partial(_go_on, unit, step, task_client, seen)) for step in unit.steps)
+        if all(carry_out(partial(_continue_workflow, unit, step, task_client, seen)) for step in unit.steps)
     ]
     for batch, attempt in by_batch(advanced):
         if batch.queue is not None:
@@ -196,7 +196,7 @@ def _decide(units: Sequence[TaskUnit], task_client: TaskClient) -> None:
         task_client.results.decide(decided)
 
 
-def _go_on(unit: TaskUnit, message: Message, task_client: TaskClient, seen: Seen) -> None:
+def _continue_workflow(unit: TaskUnit, message: Message, task_client: TaskClient, seen: Seen) -> None:
     """Send the steps that waited for this one. A queue that takes none now does not hold up the worker."""
     context = unit.contexts.get(message)
     try:

@@ -81,9 +81,9 @@ def test_messages_with_unique_keys_keep_the_order_of_their_group(
     queue: shardq.Queue, clock: ManualClock, crashed: int | None, without: list[int]
 ) -> None:
     if crashed is not None:  # a sender that entered the key and stored nothing
-        coming = queue.producer().send(b"x")
+        incoming = queue.producer().send(b"x")
         queue.purge()
-        UniqueKeys(context_of(queue)).exchange_all([(f"k{crashed}", None, Holder(coming=coming))])
+        UniqueKeys(context_of(queue)).exchange_all([(f"k{crashed}", None, Holder(incoming=incoming))])
         clock.advance(5)
     queue.producer().send_many(
         [

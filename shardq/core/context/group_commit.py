@@ -50,7 +50,7 @@ class _Callers(msgspec.Struct, Generic[T, R], eq=False):
     waiting: list[Pending[T, R]]
     leader: Pending[T, R] | None = None
 
-    def hand_on(self) -> None:
+    def promote_next(self) -> None:
         """Let the next one lead. May be repeated after an interrupt."""
         self.waiting[0].turn.end()
         self.leader = self.waiting[0]
@@ -164,7 +164,7 @@ class GroupCommit(Generic[T, R]):
         with self._lock:
             if self._by_key.get(key) is first and first.leader is None:
                 if first.waiting:
-                    first.hand_on()
+                    first.promote_next()
                 else:
                     del self._by_key[key]
 
@@ -221,7 +221,7 @@ class GroupCommit(Generic[T, R]):
                 callers.waiting.remove(own)
             if callers is not None and callers.leader is own:
                 if callers.waiting:
-                    callers.hand_on()
+                    callers.promote_next()
                 else:
                     del self._by_key[key]
             for each in own.group:

@@ -3,7 +3,7 @@
 The message is the truth, and the entry of the key only points at it. An entry of a message that is gone counts for
 nothing. So no step is needed when a message leaves: its key is free at once.
 
-- A message is stored as one that is *coming*. It has the key when the entry is changed to say so.
+- A message is stored as the *incoming* one. It has the key when the entry is changed to say so.
 - A message is handed out only while it has its key. A message that loses a race for a key is never received.
 - A replaced message is removed before the one that took its place is handed out.
 
@@ -39,12 +39,12 @@ class Holder(msgspec.Struct, frozen=True):
     """The ids of messages that are stored under a key; empty where there is none."""
 
     current: str = ""  # has the key, if it is stored
-    coming: str = ""  # gets the key once it is stored
+    incoming: str = ""  # gets the key once it is stored
     replaced: str = ""  # has lost the key, and is to be removed
 
     def encode(self) -> str:
         """Encode the text of the entry."""
-        return f"{self.current} {self.coming} {self.replaced}"
+        return f"{self.current} {self.incoming} {self.replaced}"
 
     @classmethod
     def decode(cls, value: str) -> Holder:
@@ -53,12 +53,12 @@ class Holder(msgspec.Struct, frozen=True):
 
     @property
     def granted(self) -> Holder:
-        """The entry when the message that is coming has the key."""
-        return Holder(self.coming, replaced=self.current)
+        """The entry when the incoming message has the key."""
+        return Holder(self.incoming, replaced=self.current)
 
     def is_young(self, now: int, age: int) -> bool:
-        """Return whether the coming message was made less than ``age`` microseconds ago."""
-        return bool(self.coming) and now - made_at(MessageId.parse(self.coming).bundle_id) < age
+        """Return whether the incoming message was made less than ``age`` microseconds ago."""
+        return bool(self.incoming) and now - made_at(MessageId.parse(self.incoming).bundle_id) < age
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -114,16 +114,16 @@ class UniqueKeys:
                 entry = self._without_replaced(key, entry)
             elif entry.current and (message := self.find(entry.current)) is not None:
                 return Owner(entry, entry.current, message)
-            elif entry.coming and self.find(entry.coming) is not None:
+            elif entry.incoming and self.find(entry.incoming) is not None:
                 entry = self.exchange(key, entry, entry.granted)
             else:
                 return Owner(entry)
         raise _busy(key)
 
-    def hand_on(self, key: str, identity: str, coming: str) -> None:
-        """Enter a message as coming after one that has the key, or from which no other has taken it."""
+    def enter_incoming(self, key: str, identity: str, incoming: str) -> None:
+        """Enter a message as the incoming one after one that has the key, or from which no other has taken it."""
         entry: Holder | None = Holder(identity)
-        wanted = Holder(identity, coming)
+        wanted = Holder(identity, incoming)
         for _ in range(_TRIES):
             latest = self.exchange(key, entry, wanted)
             if latest == wanted or (latest is not None and latest.current != identity):
@@ -140,7 +140,7 @@ class UniqueKeys:
         not have its key. ``entry`` is the last known entry of the key of a single message.
         """
         guesses: dict[tuple[str, str], Holder | None] = {
-            pair: entry or (Holder(pair[1]) if delivering else Holder(coming=pair[1])) for pair in wanted
+            pair: entry or (Holder(pair[1]) if delivering else Holder(incoming=pair[1])) for pair in wanted
         }
         granted: set[tuple[str, str]] = set()
         for _ in range(_TRIES):
@@ -152,11 +152,11 @@ class UniqueKeys:
                 latest = self._without_replaced(pair[0], found) if _is_held(found, pair[1]) else found
                 replaced = latest is not None and latest.replaced == pair[1]
                 if (replaced and not delivering) or (
-                    _is_held(latest, pair[1]) and not (delivering and latest.coming)
+                    _is_held(latest, pair[1]) and not (delivering and latest.incoming)
                 ):
                     granted.add(pair)
                     del guesses[pair]
-                elif latest is None or pair[1] in (latest.current, latest.coming):
+                elif latest is None or pair[1] in (latest.current, latest.incoming):
                     guesses[pair] = latest
                 else:
                     del guesses[pair]
@@ -226,7 +226,7 @@ def _text(entry: Holder | None) -> str | None:
 
 def _granted(entry: Holder | None, identity: str) -> Holder:
     """Return the entry for a message that has the key."""
-    return entry.granted if entry is not None and entry.coming == identity else Holder(identity)
+    return entry.granted if entry is not None and entry.incoming == identity else Holder(identity)
 
 
 def _busy(key: str) -> StoreUnavailable:

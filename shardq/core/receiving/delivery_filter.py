@@ -94,7 +94,7 @@ class DeliveryFilter:
     def unexpired(self, held: Sequence[HeldSlice]) -> list[HeldSlice]:
         """Return those of the messages that have not expired while they waited for a consumer; the others go."""
         settings = self._context.settings
-        return self._kept(held, lambda piece: not self._let_go(piece, settings))
+        return self._kept(held, lambda piece: not self._finish_if_expired(piece, settings))
 
     def _kept(self, held: Sequence[HeldSlice], wanted: Callable[[HeldSlice], bool]) -> list[HeldSlice]:
         kept = []
@@ -136,7 +136,7 @@ class DeliveryFilter:
         return {piece for piece, own in zip(unique, granted, strict=True) if not own}
 
     def _is_for_consumers(self, piece: HeldSlice, settings: QueueSettings, *, lost: bool) -> bool:
-        if self._let_go(piece, settings):
+        if self._finish_if_expired(piece, settings):
             return False
         if lost:
             self._keep_back(piece)
@@ -146,7 +146,7 @@ class DeliveryFilter:
             return False
         return True
 
-    def _let_go(self, piece: HeldSlice, settings: QueueSettings) -> bool:
+    def _finish_if_expired(self, piece: HeldSlice, settings: QueueSettings) -> bool:
         """Drop or dead-letter messages that have expired; False for others."""
         if not is_expired(self._context, piece.bundle, settings):
             return False

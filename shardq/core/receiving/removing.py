@@ -73,25 +73,25 @@ def expire(context: QueueContext) -> int:
 
     When a shard fails, the others are still done; the error is raised at the end.
     """
-    let_go, failures = 0, Failures()
+    removed, failures = 0, Failures()
     for shard in context.retry(context.store.shards, context.name):
         try:
-            let_go += _let_first_go(context, shard) + _let_rest_go(context, shard)
+            removed += _expire_first(context, shard) + _expire_rest(context, shard)
         except ShardqError as error:
             failures.add(shard, error)
     if failures:
         raise failures.error(f"messages of queue {context.name!r} that have expired were not removed")
-    return let_go
+    return removed
 
 
-def _let_first_go(context: QueueContext, shard: Shard) -> int:
-    let_go = 0
+def _expire_first(context: QueueContext, shard: Shard) -> int:
+    removed = 0
     while count := _expired_in_front(context, shard):
-        found = _let_go(context, shard, count)
+        found = _claim_and_expire(context, shard, count)
         if not found:
             break
-        let_go += found
-    return let_go
+        removed += found
+    return removed
 
 
 def _expired_in_front(context: QueueContext, shard: Shard) -> int:
@@ -102,9 +102,9 @@ def _expired_in_front(context: QueueContext, shard: Shard) -> int:
     return min(count_of(found), PAGE_MESSAGES)
 
 
-def _let_rest_go(context: QueueContext, shard: Shard) -> int:
+def _expire_rest(context: QueueContext, shard: Shard) -> int:
     if context.settings.dead_letter_expired:
-        return _let_go(context, shard, _until_last_expired(context, shard))
+        return _claim_and_expire(context, shard, _until_last_expired(context, shard))
     return _remove_rest(context, shard)
 
 
@@ -121,19 +121,19 @@ def _until_last_expired(context: QueueContext, shard: Shard) -> int:
     return count if needed and shard.is_grouped else needed
 
 
-def _let_go(context: QueueContext, shard: Shard, count: int) -> int:
+def _claim_and_expire(context: QueueContext, shard: Shard, count: int) -> int:
     """Claim this number of messages, drop the expired ones, and release the others in their places."""
-    let_go, kept = 0, list[HeldSlice]()
+    removed, kept = 0, list[HeldSlice]()
     try:
         while count > 0 and (held := claim_unseen(context, shard, min(count, PAGE_MESSAGES))):
             delivered = DeliveryFilter(context).deliverable(held, context.settings)
             kept += delivered
             claimed = count_of(held)
-            let_go += claimed - count_of(delivered)
+            removed += claimed - count_of(delivered)
             count -= claimed
     finally:
         release_uncounted(context, kept)
-    return let_go
+    return removed
 
 
 def claim_unseen(context: QueueContext, shard: Shard, count: int) -> list[HeldSlice]:

@@ -66,7 +66,7 @@ class BulkSend:
         self._error: Exception | None = None
         self._unknown = False  # something that is not confirmed may be stored
 
-    def go_on(self, bodies: Iterable[Any]) -> SentIds:
+    def store_more(self, bodies: Iterable[Any]) -> SentIds:
         """Store further bodies after those that are stored, as :meth:`run` does; returns the ids of all."""
         self._source = Source(bodies, handed_out=self._source.handed_out)
         return self.run()

@@ -1,6 +1,6 @@
 """Storing messages that have a unique key: while another message of the key is in the queue, they are not stored.
 
-The key is entered for the message that is coming, the message is stored, and the key is given to it. A sender takes
+The key is entered for the incoming message, the message is stored, and the key is given to it. A sender takes
 over a key that is entered for a message that does not come. The overtaken sender learns that when it asks for its key,
 and removes its message, which was not received (:mod:`shardq.core.context.unique_keys`).
 """
@@ -59,7 +59,7 @@ class UniqueSend:
 
         Of a group, what follows one whose key is not free is among the others: a group keeps its order.
         """
-        wanted = [(_key(planned), None, Holder(coming=_id(planned))) for planned in bundles]
+        wanted = [(_key(planned), None, Holder(incoming=_id(planned))) for planned in bundles]
         try:
             found = self._keys.exchange_all(wanted)
         except BaseException as error:
@@ -104,11 +104,11 @@ class UniqueSend:
                 time.sleep(_PAUSE)
                 entry = self._keys.read(key)
                 continue
-            coming = Holder(owner.id, _id(planned))
-            entry = self._keys.exchange(key, owner.entry, coming)
-            if entry == coming and coming.current:
-                entry = self._check_waiting(key, coming)
-            if entry is not None and entry.coming == coming.coming:
+            incoming = Holder(owner.id, _id(planned))
+            entry = self._keys.exchange(key, owner.entry, incoming)
+            if entry == incoming and incoming.current:
+                entry = self._check_waiting(key, incoming)
+            if entry is not None and entry.incoming == incoming.incoming:
                 if not self._store([planned], entry):
                     return
                 planned, entry = self._renamed(planned), None
@@ -144,7 +144,7 @@ class UniqueSend:
         """
         found = self._keys.find(entry.current)
         if found is None:
-            return self._keys.exchange(key, entry, Holder(coming=entry.coming))
+            return self._keys.exchange(key, entry, Holder(incoming=entry.incoming))
         if found.state is EntryState.IN_FLIGHT:
             self._keys.exchange(key, entry, Holder(entry.current))
             raise self._taken(key, entry.current, in_flight=True)
@@ -233,7 +233,7 @@ def _id(planned: PlannedBundle) -> str:
 
 
 def _is_for(entry: Holder | None, planned: PlannedBundle) -> bool:
-    return entry is not None and _id(planned) in (entry.current, entry.coming)
+    return entry is not None and _id(planned) in (entry.current, entry.incoming)
 
 
 def _unknown(error: BaseException) -> BaseException:

@@ -134,7 +134,7 @@ class LeaseKeeper:
             for piece in held:
                 self._held.pop(piece, None)
 
-    def let_go(self) -> None:
+    def abandon_failed(self) -> None:
         """Extend nothing more of what could not be settled."""
         with self._lock:
             self._held.update({piece: piece.failed for piece in self._held})
@@ -214,10 +214,10 @@ class LeaseKeepers:
         if held and (keeper := self._keepers.get(held[0].shard.queue)) is not None:
             keeper.leave(held)
 
-    def let_go(self) -> None:
+    def abandon_failed(self) -> None:
         """Extend nothing more of what could not be settled."""
         for keeper in self._keepers.values():
-            keeper.let_go()
+            keeper.abandon_failed()
 
     def stop(self) -> None:
         """Extend nothing more."""

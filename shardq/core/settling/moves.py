@@ -176,7 +176,7 @@ class InPlace(Move):
             if each.held.unique_key is not None
         ]
         for key, old, new in handed_on:
-            keys.hand_on(key, old, new)
+            keys.enter_incoming(key, old, new)
         answer = super().carry_out(shard, group)
         if handed_on and answer.value == Fenced():
             with suppress(ShardqError):  # whoever comes by completes it

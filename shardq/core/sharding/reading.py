@@ -141,7 +141,7 @@ class ShardReader:
         written, the next survey glances at it as at the others; later it has to look again.
         """
         if self._probing.failing:
-            self._probing.did_well(shard)
+            self._probing.succeeded(shard)
         source = None if until is None else shard
         self._steady_source = source if source == self._last_source else None
         self._last_source = source

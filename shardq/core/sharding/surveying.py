@@ -77,7 +77,7 @@ class Probing:
                 continue
             self.failing[shard].error = None
             if probe.priority is None:
-                self.did_well(shard)
+                self.succeeded(shard)
             found.append(probe)
         return found
 
@@ -88,7 +88,7 @@ class Probing:
         self.failing[shard] = _Failing(error, self.timer(), pause)
         _log.warning("shard %s is left out for %g seconds: %s", shard, pause, error)
 
-    def did_well(self, shard: Shard) -> None:
+    def succeeded(self, shard: Shard) -> None:
         """Forget the failure: something was claimed in the shard, or there was nothing to claim."""
         self.failing.pop(shard, None)
 

@@ -22,7 +22,7 @@ from shardq.storage.mongodb.repeated_claims import (
     chosen_under,
     claimed,
     claimed_of,
-    go_on,
+    continue_claim,
     held_by_now,
     held_under,
     ids_of,
@@ -212,7 +212,7 @@ class Claims:
         again: bool,
     ) -> int | None:
         if again:
-            return rows.change([go_on(request.token, chosen), *statements], ordered=True) - 1
+            return rows.change([continue_claim(request.token, chosen), *statements], ordered=True) - 1
         if (uuid := self._collections.seen(request.shard)) is None:
             raise CollectionGone
         return rows.take(begin(request.token, chosen), statements, uuid)

@@ -120,7 +120,7 @@ class Groups:
         self._behind: dict[bytes, bool] = {}  # what changes in that
         self.notes: list[Document] = []  # updates beside those of bundles and groups
         self.moments: dict[int, int] = {}  # by priority, the first from which something is due now
-        self.let_go: set[str] = set()  # groups in which what was behind is the first now
+        self.advanced: set[str] = set()  # groups in which what was behind is the first now
 
     def read(self, ids: Iterable[bytes]) -> dict[bytes, Row]:
         """Return bundles as they are stored, without their data; each is read once."""
@@ -196,7 +196,7 @@ class Groups:
     def announce(self, client: Client) -> None:
         """Announce late messages, and end waits for groups that continue, when it is stored."""
         client.cursors.due_again(self.rows.shard, self.moments)
-        if self.let_go:
+        if self.advanced:
             client.signals.announce(queues.parted(self.rows.shard.queue)[0])
 
     def _position_fields(self, bundle: Bundle, place: int) -> Document:
@@ -221,7 +221,7 @@ class Groups:
             self._behind |= {key: key != first for _, key in here[group]}
             if first in self._read and self._read[first].is_behind:
                 self.change(self._read[first], self.now(self._read[first]))
-                self.let_go.add(group)
+                self.advanced.add(group)
         return over
 
     def _first_unchanged(self) -> Iterator[Row]:

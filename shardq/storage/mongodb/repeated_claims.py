@@ -44,7 +44,7 @@ __all__ = [
     "chosen_under",
     "claimed",
     "claimed_of",
-    "go_on",
+    "continue_claim",
     "held_by_now",
     "held_under",
     "ids_of",
@@ -64,7 +64,7 @@ def begin(token: bytes, chosen: Iterable[bytes]) -> Statement:
     )
 
 
-def go_on(token: bytes, chosen: Iterable[bytes]) -> Statement:
+def continue_claim(token: bytes, chosen: Iterable[bytes]) -> Statement:
     """Return what notes that a claim which was begun is to take more."""
     return Statement({"_id": token, CHOSEN: {"$exists": True}}, {"$push": {CHOSEN: b"".join(chosen)}})
 
