@@ -154,12 +154,12 @@ class _Work:
 
     async def _batches(self, wait: float | None) -> AsyncGenerator[Batch, None]:
         while True:
-            room = await self._room()
+            free = await self._wait_until_free()
             if self._stopping:
                 return
             at_work = bool(self._tasks)
             try:
-                batch = await self._consumer.receive(room, wait=_LONGEST_RECEIVE if wait is None else wait)
+                batch = await self._consumer.receive(free, wait=_LONGEST_RECEIVE if wait is None else wait)
             except ShardqError as error:
                 if not error.retryable:
                     raise
@@ -175,13 +175,13 @@ class _Work:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def _room(self) -> int:
+    async def _wait_until_free(self) -> int:
         """Wait until some messages can be claimed; returns how many."""
         await asyncio.sleep(0)  # a stop that was set before is seen
         while True:
-            room = min(self._most - self._claimed, 2 * self._most - self._unsettled)
-            if room >= self._enough or self._stopping:
-                return room
+            free = min(self._most - self._claimed, 2 * self._most - self._unsettled)
+            if free >= self._enough or self._stopping:
+                return free
             self._changed.clear()
             await self._changed.wait()
 

@@ -32,7 +32,7 @@ from shardq.errors import (
 __all__ = [
     "FAILURE",
     "NOT_FOUND",
-    "NO_ROOM",
+    "DISK_FULL",
     "UNAVAILABLE",
     "USAGE",
     "SkippedErrors",
@@ -53,7 +53,7 @@ class StoreMissing(click.ClickException):
     exit_code = NOT_FOUND
 
 
-NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """Of a full disk, a quota that is used up, and a file that may grow no more. One that names no file is of stdout."""
 
 _CODES: dict[type[ShardqError], int] = {
@@ -162,7 +162,7 @@ def _where(error: OSError) -> str:
     """Return the text of an error, with the name of its standard stream, or of the folder that is gone."""
     if error.errno == errno.EBADF:
         return "stdin or stdout is closed: the command needs it"
-    if error.filename is None and (error.errno in NO_ROOM or _is_stdout_unwritable()):
+    if error.filename is None and (error.errno in DISK_FULL or _is_stdout_unwritable()):
         return f"stdout could not be written: {error.strerror or error}"
     if error.errno == errno.ENOENT and not _has_folder():
         return "the current folder does not exist any more: change to another one"

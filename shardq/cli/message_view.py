@@ -218,12 +218,12 @@ def _naming(message: Message | StoredMessage) -> Iterator[None]:
 class ReadableStore(WrappedStore):
     """Does what the inner store does, but a peek leaves out the messages that cannot be read, as of a damaged file.
 
-    Of a shard these are the first unreadable message and all behind it. Their error is given to ``leave_out``.
+    Of a shard these are the first unreadable message and all behind it. Their error is given to ``skip``.
     """
 
-    def __init__(self, inner: Store, leave_out: Callable[[ShardqError], None]) -> None:
+    def __init__(self, inner: Store, skip: Callable[[ShardqError], None]) -> None:
         super().__init__(inner)
-        self._leave_out = leave_out
+        self._skip = skip
 
     def peek(self, request: Peek) -> PeekPage:
         """Return a page of a shard, up to the first message that cannot be read."""
@@ -235,5 +235,5 @@ class ReadableStore(WrappedStore):
             if request.limit > 1:  # those of the page before the first unreadable one
                 return self.peek(msgspec.structs.replace(request, limit=request.limit // 2))
             text = f"shard {request.shard} is shown up to its first unreadable message: {error}"
-            self._leave_out(StoreUnavailable(text, retryable=False))
+            self._skip(StoreUnavailable(text, retryable=False))
             return PeekPage((), b"")

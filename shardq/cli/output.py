@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 import click
 
-from shardq.cli.failures import NO_ROOM
+from shardq.cli.failures import DISK_FULL
 from shardq.cli.message_view import body_text
 from shardq.cli.printing import print_line
 from shardq.core.message import Message, StoredMessage
@@ -82,7 +82,7 @@ def _naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None and path not in _STDOUT:
+        if error.errno in DISK_FULL and error.filename is None and path not in _STDOUT:
             error.filename = str(path)
         raise
 

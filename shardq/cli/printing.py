@@ -82,8 +82,8 @@ def columns(rows: Iterable[Sequence[object]], *, most: int | None = None) -> Ite
             yield lead[0].rstrip()
             lead[0] = ""
         if most is not None and begin + len(last) > most:
-            room = max(most - begin, _LEAST)
-            last, *others = wrap(last, room, break_long_words=False, break_on_hyphens=False) or [""]
+            width = max(most - begin, _LEAST)
+            last, *others = wrap(last, width, break_long_words=False, break_on_hyphens=False) or [""]
         else:
             others = []
         yield _GAP.join([*lead, last]).rstrip()

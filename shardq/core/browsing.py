@@ -26,7 +26,7 @@ from shardq.storage.bundles import BundleData, decode_bundle
 from shardq.storage.requests import ClaimedSlice, Peek, Span, StoredSlice
 
 __all__ = [
-    "ROOM",
+    "READ_AHEAD_BYTES",
     "Holders",
     "blocked_slices",
     "browse",
@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 PAGE_MESSAGES = 1_000
-ROOM = 64 << 20  # bytes of bodies that are read ahead
+READ_AHEAD_BYTES = 64 << 20  # bytes of bodies that are read ahead
 
 FOUND_AT_ONCE = 100
 """Messages that are looked for with one request, which reads their bundles."""
@@ -94,11 +94,11 @@ def browse_history(context: QueueContext, codec: Codec, since: int, until: int) 
 def history_slices(context: QueueContext, since: int, until: int) -> Iterator[tuple[Shard, StoredSlice]]:
     """Yield processed slices of all shards, in the order in which they were acked."""
     shards = context.retry(context.store.shards, context.name)
-    room = ROOM // max(1, len(shards))  # there is a page of each at a time
+    page_bytes = READ_AHEAD_BYTES // max(1, len(shards))  # there is a page of each at a time
 
     def of(shard: Shard) -> Iterator[tuple[Shard, StoredSlice]]:
-        request = Peek(shard, max(1, room >> 20), processed=True, since=since, until=until)
-        return ((shard, piece) for piece in slices(context, request, room))
+        request = Peek(shard, max(1, page_bytes >> 20), processed=True, since=since, until=until)
+        return ((shard, piece) for piece in slices(context, request, page_bytes))
 
     return heapq.merge(*map(of, shards), key=lambda found: found[1].due)
 
@@ -175,10 +175,10 @@ def remove(context: QueueContext, identity: MessageId, *, event: str = "removed"
     return removed
 
 
-def slices(context: QueueContext, request: Peek, room: int | None = None) -> Iterator[StoredSlice]:
+def slices(context: QueueContext, request: Peek, page_bytes: int | None = None) -> Iterator[StoredSlice]:
     """Read the slices of a shard, from the requested page to the last one.
 
-    With ``room`` the pages grow while they take up to half of that number of bytes, or shrink.
+    With ``page_bytes`` the pages grow while they take up to half of that number of bytes, or shrink.
     """
     while True:
         page = context.retry(context.store.peek, request)
@@ -186,9 +186,9 @@ def slices(context: QueueContext, request: Peek, room: int | None = None) -> Ite
         if not page.after:
             return
         limit = request.limit
-        if room is not None:
+        if page_bytes is not None:
             size = sum(len(piece.bundle.data) for piece in page.slices)
-            fitting = 2 * limit if 2 * size <= room else max(1, limit * room // size)
+            fitting = 2 * limit if 2 * size <= page_bytes else max(1, limit * page_bytes // size)
             limit = min(fitting, 2 * limit, PAGE_MESSAGES)
         request = msgspec.structs.replace(request, after=page.after, limit=limit)
 

@@ -291,8 +291,8 @@ class Selection(msgspec.Struct, frozen=True):
         """Leave out the messages of another selection of the same slice."""
         if not other.positions:
             return self
-        left_out = set(other.positions)
-        return Selection(self.held, [position for position in self.positions if position not in left_out])
+        excluded = set(other.positions)
+        return Selection(self.held, [position for position in self.positions if position not in excluded])
 
 
 def in_states(selections: Iterable[Selection], *states: SettleState) -> list[Selection]:

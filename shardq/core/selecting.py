@@ -13,7 +13,7 @@ from shardq.base.codec import Codec
 from shardq.base.outgoing_message import Headers, HeaderValue, group_of
 from shardq.base.receipt import MessageId
 from shardq.base.texts import kind_of, shown
-from shardq.core.browsing import ROOM, Holders, messages_in, remove, slices
+from shardq.core.browsing import READ_AHEAD_BYTES, Holders, messages_in, remove, slices
 from shardq.core.context.decision_log import why_blocked
 from shardq.core.context.identity import holder_id
 from shardq.core.context.queue_context import QueueContext
@@ -157,7 +157,7 @@ def select(context: QueueContext, codec: Codec, wanted: MessageFilter) -> Iterat
     for shard in context.retry(context.store.shards, context.name):
         if wanted.blocked and not shard.is_grouped:
             continue
-        for piece in slices(context, Peek(shard, _PAGE, held=wanted.blocked or wanted.is_of_held), ROOM):
+        for piece in slices(context, Peek(shard, _PAGE, held=wanted.blocked or wanted.is_of_held), READ_AHEAD_BYTES):
             if may_take(wanted, piece):
                 for message in messages_in(shard, piece, codec):
                     found = holders.shown(message, piece)

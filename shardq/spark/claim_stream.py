@@ -100,7 +100,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Ack the batch that ends at the start, as it is done; then plan the next one."""
         self._finish(start)
-        self._leave_out_unread(start)
+        self._exclude_unread(start)
         self._upkeep.attend()
         most = self._options.max_messages_per_trigger
         if isinstance(limit, ReadMaxRows):
@@ -222,7 +222,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lost is not None:
             raise self._lost
 
-    def _leave_out_unread(self, end: dict[str, Any]) -> None:
+    def _exclude_unread(self, end: dict[str, Any]) -> None:
         """Let a query with AvailableNow end though the function of its foreachBatch did not read the batch.
 
         Otherwise each batch would be planned over the same messages, which stay in the queue.
@@ -238,7 +238,7 @@ class ClaimStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "this query leaves its %d shards out; run an action on the batch in foreachBatch, such as a write",
                 end["seq"], self._options.queue, len(first),
             )  # fmt: skip
-            self._planner.leave_out(claim.shard for claim in first)
+            self._planner.exclude(claim.shard for claim in first)
 
     def _finish_if_committed(self, log: CommitLog, end: dict[str, Any]) -> bool:
         """Ack the batch that ends here, if Spark has committed it."""

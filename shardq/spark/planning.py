@@ -58,7 +58,7 @@ class Planner:
         self._few_since: int | None = None  # since when there is something, but too little for a batch
         self._count_at = 0  # until then it is not counted again
         self._done: set[Shard] = set()  # with AvailableNow: they have nothing any more that was due in time
-        self._left_out: set[Shard] = set()
+        self._excluded: set[Shard] = set()
 
     def plan(self, most: int, last: int | None, *, patient: bool = False) -> Plan:
         """Plan the claims of each task, the longest due messages first; empty: nothing is due.
@@ -96,9 +96,9 @@ class Planner:
         due = self._count_ready(shards, most)
         return max(min(sizes.slots, due // LEAST_FOR_A_SLOT), due // MOST_FOR_A_TASK)
 
-    def leave_out(self, shards: Iterable[Shard]) -> None:
+    def exclude(self, shards: Iterable[Shard]) -> None:
         """Plan nothing more from these shards in a query with AvailableNow."""
-        self._left_out.update(shards)
+        self._excluded.update(shards)
 
     def _are_too_few(self, shards: Sequence[Shard]) -> bool:
         """Return whether the batch is to wait; it counts no more often than every second."""
@@ -154,7 +154,7 @@ class Planner:
 
         A shard that has nothing of it will not have any later, so it is read in vain only once.
         """
-        if offer.shard in self._left_out:
+        if offer.shard in self._excluded:
             return False
         if offer.due is not None and offer.due <= last:
             return True

@@ -68,14 +68,14 @@ class CursorMap(Generic[S, C]):
     def add(self, shard: S, cursor: C) -> C:
         """Remember the cursor unless the shard has one; return that of the shard."""
         with self._lock.plain:
-            self._make_room()
+            self._evict()
             return self.cursors.setdefault(shard, cursor)
 
     def replace(self, shard: S, cursor: C) -> None:
         """Remember the cursor. Readers that still use the old cursor move that one on, to no effect."""
         with self._lock.plain:
             self.cursors.pop(shard, None)
-            self._make_room()
+            self._evict()
             self.cursors[shard] = cursor
 
     def forget(self, shard: S) -> None:
@@ -83,6 +83,6 @@ class CursorMap(Generic[S, C]):
         with self._lock.plain:
             self.cursors.pop(shard, None)
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         while len(self.cursors) >= _MOST:
             self.cursors.pop(next(iter(self.cursors)))

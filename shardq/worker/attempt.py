@@ -99,7 +99,7 @@ class Attempt:
         self.held_back.append(message)
         return True
 
-    def leaves_out(self, message: Message) -> bool:
+    def must_wait(self, message: Message) -> bool:
         """Return whether the message is not to be begun: its lease has expired, or it has to wait.
 
         It is released then.
@@ -166,9 +166,9 @@ class EachMessage(msgspec.Struct, frozen=True):
 
     def begins(self, attempt: Attempt, message: Message) -> bool:
         """Count a message as begun. False when the handler is not to be called with it."""
-        left_out = attempt.leaves_out(message)
+        waits = attempt.must_wait(message)
         attempt.started.append(message)
-        return not left_out
+        return not waits
 
     def note(self, attempt: Attempt, tally: Tally, message: Message, call: Callable[[], object]) -> None:
         """Note the outcome of a message after a call, which returns or raises as its handler did."""

@@ -123,7 +123,7 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
         idle_since = time.monotonic()
         while not self._stopping:
             longest = self._do_periodic_work()
-            if (room := self._prefetch.wait_for_room(0.5)) == 0:
+            if (free := self._prefetch.wait_until_free(0.5)) == 0:
                 idle_since = time.monotonic()
                 continue
             left = WAIT_SECONDS if idle_exit is None else max(0.0, idle_since + idle_exit - time.monotonic())
@@ -132,7 +132,7 @@ class ThreadedLoop(WorkerLoop, Generic[U]):
             try:
                 # A message that kills the process must not make dead letters of what is just being received.
                 receive = partial(receive_uncounted, consumer) if held else consumer.receive
-                batch = receive(min(room, self._options.batch), wait=min(left, longest))
+                batch = receive(min(free, self._options.batch), wait=min(left, longest))
                 faults = 0
             except ShardqError as error:
                 faults += 1

@@ -166,7 +166,7 @@ class PrefetchLimit:
         self._units = 0  # in which they are held: each keeps one thread busy
         self._ended = 0  # of those, which are to be settled
 
-    def wait_for_room(self, seconds: float) -> int:
+    def wait_until_free(self, seconds: float) -> int:
         """Return how many may be received: none, when there was no room for ``seconds``."""
         self._changes.wait_for(lambda: self._free > 0, seconds)
         return self._free

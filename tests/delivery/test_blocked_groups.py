@@ -279,8 +279,8 @@ def test_what_is_dropped_from_a_full_queue_may_wait_for_a_message_that_blocks(
     )
     fill(queue)
     give_up_first(queue)
-    make_room = context_of(queue).make_room
-    assert make_room(context_of(queue), 1) == 1
+    drop_oldest = context_of(queue).drop_oldest
+    assert drop_oldest(context_of(queue), 1) == 1
     assert [message.body for message in queue.peek() if message.group == "a"] == [b"a1", b"a3"]
 
 

@@ -115,7 +115,7 @@ def test_the_history_of_many_shards_is_not_read_ahead_without_a_bound(
         return page
 
     monkeypatch.setattr(store_of(queue), "peek", counted)
-    monkeypatch.setattr(browsing, "ROOM", 4_000_000)
+    monkeypatch.setattr(browsing, "READ_AHEAD_BYTES", 4_000_000)
     # When its first message is read
     history = queue.history()
     first = next(history)

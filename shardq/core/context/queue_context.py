@@ -176,7 +176,7 @@ class Log(msgspec.Struct, frozen=True):
     until: int  # microseconds: what comes later goes into the next one
 
 
-MakeRoom: TypeAlias = "Callable[[QueueContext, int], int]"
+DropOldest: TypeAlias = "Callable[[QueueContext, int], int]"
 Attend: TypeAlias = "Callable[[QueueContexts, QueueContext, str], int]"
 Dismiss: TypeAlias = "Callable[[QueueContexts, str], None]"
 
@@ -196,7 +196,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
     usage: QueueUsage
-    make_room: MakeRoom  # drops the given number of the oldest messages; returns how many it did
+    drop_oldest: DropOldest  # drops the given number of the oldest messages; returns how many it did
     events: EventWriter[QueueContext]
     logs: dict[tuple[str, str], Log]  # the client's present ones, by kind and queue
     attend: Callable[
@@ -224,7 +224,7 @@ class QueueContexts:
     def __init__(
         self,
         store: Store,
-        make_room: MakeRoom,
+        drop_oldest: DropOldest,
         write_events: Write[QueueContext],
         *,
         hooks: Hooks | None = None,
@@ -234,7 +234,7 @@ class QueueContexts:
         dismiss: Dismiss,
     ) -> None:
         check_number("retry_seconds", retry_seconds, 0.0, 3_600.0)
-        self.hooks, self._make_room, self._attend, self._dismiss = hooks, make_room, attend, dismiss
+        self.hooks, self._drop_oldest, self._attend, self._dismiss = hooks, drop_oldest, attend, dismiss
         self.outside: QueueContexts | None = None
         """Of queues whose requests are part of the application's transaction: those of the client that was asked."""
         self.background: dict[str, PerProcess[Any]] = {}
@@ -280,7 +280,7 @@ class QueueContexts:
             hooks=self.hooks,
             sibling=self.of,
             usage=QueueUsage(self.store, self.retry, name),
-            make_room=self._make_room,
+            drop_oldest=self._drop_oldest,
             events=self.events,
             logs=self._logs,
             attend=self.attend,

@@ -163,8 +163,8 @@ class _Taken:
         The others are released uncounted, except those that the claim finished.
         """
         done = [piece for piece in held if piece.finished]
-        room = permits * self._weight - count_of(done)
-        kept, others = first_of([piece for piece in held if not piece.finished], max(0, room))
+        remaining = permits * self._weight - count_of(done)
+        kept, others = first_of([piece for piece in held if not piece.finished], max(0, remaining))
         if others:
             with suppress(ShardqError):  # they come back when their lease expires
                 release_uncounted(context, others)

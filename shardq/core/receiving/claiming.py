@@ -219,7 +219,7 @@ class QueueClaims(RegistrationTimer):
     def _next(self, began: float) -> Shard | None:
         """Return the next shard to claim from: first those whose last claim was not answered and may hide messages."""
         for shard in self._unanswered:
-            if not self.reader.is_left_out(shard):
+            if not self.reader.is_skipped(shard):
                 return shard
         with self._context.retry.within(since=began):
             return self._context.retry(self.reader.take, self.layout)

@@ -41,7 +41,7 @@ class PrefetchBuffer:
         return self._messages
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
         """How many messages to claim: none, or at least half of those it may hold."""
         free = self._most - len(self)
         return free if 2 * free >= self._most else 0

@@ -162,7 +162,7 @@ class Prefetcher:
         with self._retry.unless(lambda: self._stopped, refuse=False):  # who stops it waits for its end
             while not self._has_ended:
                 try:
-                    self._wait_for_room()
+                    self._wait_until_free()
                     self.fetch()
                 except Closed:
                     return
@@ -179,11 +179,11 @@ class Prefetcher:
         self._changes.notify_all()
         self._changes.wait_for(lambda: self._has_ended or self._error is None)
 
-    def _wait_for_room(self) -> None:
+    def _wait_until_free(self) -> None:
         """Wait until there is something to claim for, or messages may have waited for too long."""
         shortest = seconds(min((queue.lease for queue in self._queues.values()), default=4_000_000))
         self._changes.wait_for(
-            lambda: self._has_ended or (self._wanted and (bool(self._rooms()) or not self._queues)),
+            lambda: self._has_ended or (self._wanted and (bool(self._free()) or not self._queues)),
             shortest / 4,
         )
 
@@ -195,42 +195,42 @@ class Prefetcher:
                 queue: queue.buffer.overdue(now - seconds(queue.lease)) for queue in self._queues.values()
             }
             self._wanted = self._wanted and not any(overdue.values())
-            rooms = self._rooms() if self._wanted and not self._has_ended else {}
+            free = self._free() if self._wanted and not self._has_ended else {}
         for queue, held in overdue.items():
             self._return_uncounted(queue, held)
-        if rooms or not self._queues:
-            self._claim(rooms)
+        if free or not self._queues:
+            self._claim(free)
         else:
             with self._claiming:
                 self._receiving.follow()
 
-    def _claim(self, rooms: Mapping[str, int]) -> None:
+    def _claim(self, free: Mapping[str, int]) -> None:
         """Claim for queues that have room. While others have none, these are looked at only now and then."""
-        some_full = len(rooms) < len(self._queues)
+        some_full = len(free) < len(self._queues)
         with self._claiming:
-            known = any(queue.has_candidates for name in rooms if (queue := self._queues.get(name)))
-        if some_full and not known and not (rooms := self._rooms_later(rooms)):
+            known = any(queue.has_candidates for name in free if (queue := self._queues.get(name)))
+        if some_full and not known and not (free := self._free_later(free)):
             return
         with self._claiming:
-            held = self._receiving.fill(max(rooms.values(), default=1), thorough=False, rooms=rooms)
+            held = self._receiving.fill(max(free.values(), default=1), thorough=False, limits=free)
             self._put(held)
         if held:
             self._idling.reset()
         elif not some_full:
             self._idling.sleep(1.0)
         elif known:
-            self._rooms_later(rooms)
+            self._free_later(free)
 
-    def _rooms(self) -> dict[str, int]:
+    def _free(self) -> dict[str, int]:
         """Return how many messages to claim of each queue that has room for some."""
-        rooms = {name: queue.buffer.room for name, queue in self._queues.items()}
-        return {name: room for name, room in rooms.items() if room}
+        free = {name: queue.buffer.free for name, queue in self._queues.items()}
+        return {name: count for name, count in free.items() if count}
 
-    def _rooms_later(self, rooms: Mapping[str, int]) -> Mapping[str, int]:
-        """Return the rooms when another queue has some too, or when it is time to probe these again."""
-        self._changes.wait_for(lambda: self._has_ended or self._rooms().keys() - rooms.keys(), SURVEY_SECONDS)
+    def _free_later(self, free: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the free places when another queue has some too, or when it is time to probe these again."""
+        self._changes.wait_for(lambda: self._has_ended or self._free().keys() - free.keys(), SURVEY_SECONDS)
         with self._lock:
-            return {} if self._has_ended else self._rooms()
+            return {} if self._has_ended else self._free()
 
     def _put(self, held: Sequence[HeldSlice], *, again: bool = False) -> None:
         """Let messages of one queue wait, maybe ``again``: behind the others. Release them if nobody takes them."""

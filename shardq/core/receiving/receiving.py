@@ -120,7 +120,7 @@ class Receiving:
         thorough: bool,
         finish: bool = False,
         news: Collection[str] | None = None,
-        rooms: Mapping[str, int] | None = None,
+        limits: Mapping[str, int] | None = None,
     ) -> list[HeldSlice]:
         """Claim up to ``limit`` messages of one queue, from as many shards as that takes.
 
@@ -133,7 +133,7 @@ class Receiving:
         repeated while other consumers get ahead of its claims. So an empty result of it means that nothing was due in
         any of the queues.
 
-        With ``news``, only these queues have to be probed, and those where a probe is due. With ``rooms`` only these
+        With ``news``, only these queues have to be probed, and those where a probe is due. With ``limits`` only these
         are received from, and at most the given number of messages of each.
 
         Raises UnsupportedByStore within a transaction of the application whose store refuses claims there.
@@ -158,7 +158,7 @@ class Receiving:
                     lambda: self._retry(
                         self._fill,
                         limit,
-                        rooms,
+                        limits,
                         thorough=thorough,
                         finish=finish,
                         names=names,
@@ -223,7 +223,7 @@ class Receiving:
     def _fill(
         self,
         limit: int,
-        rooms: Mapping[str, int] | None,
+        limits: Mapping[str, int] | None,
         *,
         thorough: bool,
         finish: bool,
@@ -232,7 +232,7 @@ class Receiving:
     ) -> list[HeldSlice]:
         began = self.timer()
         names = None if self.follow() else names
-        limits = dict.fromkeys(self.queues, limit) if rooms is None else rooms
+        limits = dict.fromkeys(self.queues, limit) if limits is None else limits
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
             queues[0].reader.signalled()  # with several queues each has a turn

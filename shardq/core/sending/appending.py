@@ -60,7 +60,7 @@ __all__ = [
     "check_age",
     "moved_bundle",
     "prepare",
-    "room_for",
+    "obeying_bounds",
     "too_large",
 ]
 
@@ -172,7 +172,7 @@ def admitted(context: QueueContext, policy: AppendPolicy, bundles: Sequence[Plan
     return Append(bundles[0].shard, tuple(bundles), is_fresh)
 
 
-def room_for(
+def obeying_bounds(
     context: QueueContext, policy: AppendPolicy, bundles: Sequence[PlannedBundle]
 ) -> AbstractContextManager[None]:
     """Make room for bundles that are stored within the block. Raises QueueFull.
@@ -208,7 +208,7 @@ def append(
     began = 0 if policy.fresh_ids else context.store.now()
     attempts = _Attempts(context, admitted(context, policy, bundles), bundles, keys_read_at, began)
     if context.live.is_bounded:
-        with room_for(context, policy, bundles):
+        with obeying_bounds(context, policy, bundles):
             context.retry(attempts)
     else:
         context.retry(attempts)

@@ -29,7 +29,7 @@ def within_bounds(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[
     more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
     usage = context.usage
     with usage.lock.plain:
-        _make_room(context, settings, more)
+        _drop_to_bounds(context, settings, more)
         usage.begin(more)
     try:
         yield
@@ -38,7 +38,7 @@ def within_bounds(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[
             usage.end(more)
 
 
-def _make_room(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
+def _drop_to_bounds(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
     """Raise QueueFull, or drop messages if they were just counted: by an older count too many might go."""
     usage = context.usage
     sizes = settings.max_bytes is not None
@@ -62,7 +62,7 @@ def _drop(context: QueueContext, excess: int) -> None:
     Where that fails, or the queue is as new as the transaction, the next send does it.
     """
     if context.outside is None or context.store.capabilities.claims:
-        context.usage.dropped(context.make_room(context, excess))
+        context.usage.dropped(context.drop_oldest(context, excess))
         return
     with suppress(ShardqError):
         outside = context.outside(context.name)

@@ -57,7 +57,7 @@ class BulkSend:
         self._context, self._codec, self._limits = context, codec, limits
         self._bodies, self._source = bodies, Source(bodies)
         self._outgoing, self._shared = shared, prepare_options(shared, context.name)
-        self._room = context.settings.max_message_bytes - size_of(self._shared.headers)
+        self._most_body_bytes = context.settings.max_message_bytes - size_of(self._shared.headers)
         self._large = False  # few messages make a bundle
         self._sent = SentIds()
         self._unsent: list[OutgoingMessage] = []
@@ -115,8 +115,8 @@ class BulkSend:
             return self._draw_each(chunk, [])
         bodies: list[bytes] = []
         size = 0
-        while (room := self._limits.messages - len(chunk)) and (
-            items := self._source.take(min(_AT_ONCE, room))
+        while (missing := self._limits.messages - len(chunk)) and (
+            items := self._source.take(min(_AT_ONCE, missing))
         ):
             some = self._encoded(items)
             size += sum(map(len, some))
@@ -138,7 +138,7 @@ class BulkSend:
                 bodies = list(map(self._codec.encode, items))
             except Exception:  # raised again when the item is prepared alone
                 return []
-        return bodies if max(map(len, bodies)) <= self._room else []
+        return bodies if max(map(len, bodies)) <= self._most_body_bytes else []
 
     def _draw_each(self, chunk: list[Any], bodies: list[bytes]) -> list[Send]:
         """Draw single items to the end of the bundle."""

@@ -21,7 +21,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
 from shardq.core.context.unique_keys import Holder, UniqueKeys
 from shardq.core.held import Selection
-from shardq.core.sending.appending import admit, admitted, moved_bundle, room_for
+from shardq.core.sending.appending import admit, admitted, moved_bundle, obeying_bounds
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lane_among, sizes
 from shardq.core.settling.dead_letters import (
     dead_letter_context,
@@ -112,7 +112,7 @@ class Move:
         planned = self.planned(moved)
         try:
             append = admitted(self._target, self._policy, planned)
-            with room_for(self._target, self._policy, planned):
+            with obeying_bounds(self._target, self._policy, planned):
                 answer = settle(self._source, self.operation, shard, spans_of(group), append=append)
         except OutcomeUnknown:
             self._note(moved, planned, sure=False)

@@ -183,8 +183,8 @@ class SettleRun(msgspec.Struct, eq=False):
         """Leave out, as failed too, messages that must not overtake those of their shard that were not settled."""
         if not self.failures:
             return list(selections)
-        left_out = [each for each in selections if each.held.shard in self.failures]
-        self._note_failed(in_states(left_out, SettleState.OPEN))
+        failed = [each for each in selections if each.held.shard in self.failures]
+        self._note_failed(in_states(failed, SettleState.OPEN))
         return [each for each in selections if each.held.shard not in self.failures]
 
     def add(self, other: SettleRun) -> None:

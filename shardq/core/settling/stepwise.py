@@ -60,16 +60,16 @@ def in_steps(
     A selection may be cut. The order stays.
     """
     steps: list[list[Selection]] = [[]]
-    room = most
+    remaining = most
     for selection in selections:
         start = 0
         for number, size in enumerate(sizes(selection)):
-            room -= size + _ADDED_BYTES
-            if room < 0 and (steps[-1] or number > start):
+            remaining -= size + _ADDED_BYTES
+            if remaining < 0 and (steps[-1] or number > start):
                 if number > start:
                     steps[-1].append(Selection(selection.held, selection.positions[start:number]))
                 steps.append([])
-                start, room = number, most - size - _ADDED_BYTES
+                start, remaining = number, most - size - _ADDED_BYTES
         rest = Selection(selection.held, selection.positions[start:]) if start else selection
         steps[-1].append(rest)
     return steps

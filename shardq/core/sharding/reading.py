@@ -130,7 +130,7 @@ class ShardReader:
         self.candidates = [candidate for candidate in self.candidates if candidate[-1] != shard]
         heapq.heapify(self.candidates)
 
-    def is_left_out(self, shard: Shard) -> bool:
+    def is_skipped(self, shard: Shard) -> bool:
         """Return True for a while after the shard failed."""
         return self._probing.is_failing(shard) and self._probing.pause_left(shard) > 0
 

@@ -19,7 +19,7 @@ import msgspec
 
 from shardq.base.outgoing_message import group_of
 from shardq.base.shard import Shard
-from shardq.core.browsing import ROOM, slices
+from shardq.core.browsing import READ_AHEAD_BYTES, slices
 from shardq.core.context.decision_log import DecisionLog
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.sending.appending import COPY, admit, append
@@ -94,7 +94,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
     if decided != f"{cut:016x}":
         raise _conflict(shard, target)
     total, copied = Copied(), 0
-    stored = slices(source, Peek(shard, FIRST_PAGE), ROOM)
+    stored = slices(source, Peek(shard, FIRST_PAGE), READ_AHEAD_BYTES)
     while some := list(islice(stored, APPEND_BUNDLES)):
         copies = []
         for piece in some:
@@ -112,7 +112,7 @@ def copy_shard(source: QueueContext, shard: Shard, target: QueueContext, run: st
 def hash_of_shard(context: QueueContext, shard: Shard) -> Copied:
     """Hash the messages of a shard."""
     total = Copied()
-    for piece in slices(context, Peek(shard, FIRST_PAGE), ROOM):
+    for piece in slices(context, Peek(shard, FIRST_PAGE), READ_AHEAD_BYTES):
         total += _hashed(piece, messages_of(shard, piece))
     return total
 

@@ -134,7 +134,7 @@ class _Claimer:
 
     def _choose(self, found: _Found) -> _Chosen:
         pieces: list[tuple[_Candidate, Slice]] = []
-        wanted, room, from_the_future = self._request.limit, _CARRIED_BYTES, False
+        wanted, remaining, from_the_future = self._request.limit, _CARRIED_BYTES, False
         for candidate in found.candidates:
             source, piece = candidate.source, candidate.slice
             if isinstance(source, Ready):
@@ -143,12 +143,12 @@ class _Claimer:
                     continue
                 if is_torn(self._row, source):
                     continue
-                room -= len(source.data or b"")
+                remaining -= len(source.data or b"")
             if piece.count > wanted:
                 piece = piece.part(piece.first, piece.first + wanted)
             pieces.append((candidate, piece))
             wanted -= piece.count
-            if wanted <= 0 or room <= 0 or len(pieces) == _ROWS:
+            if wanted <= 0 or remaining <= 0 or len(pieces) == _ROWS:
                 return _Chosen(tuple(pieces), candidate.slice.priority, from_the_future)
         return _Chosen(tuple(pieces), len(PRIORITIES), from_the_future)
 

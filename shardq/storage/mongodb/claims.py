@@ -227,11 +227,11 @@ class Claims:
         for attempt in range(_ATTEMPTS + 1):
             chosen = chosen_under(rows, request.token)
             held = places_of(chosen, request.token, seen)
-            room = request.limit - sum(taken.count for _, taken in held)
-            left = passed_over(chosen, held, began, max(room, 1))
-            if not left and room >= 0:
+            remaining = request.limit - sum(taken.count for _, taken in held)
+            left = passed_over(chosen, held, began, max(remaining, 1))
+            if not left and remaining >= 0:
                 return [row for row in chosen if row.is_held_under(request.token)]
-            if room <= 0 or attempt == _ATTEMPTS:
+            if remaining <= 0 or attempt == _ATTEMPTS:
                 break
             rows.change(list(statements_of(left, request, self._clock.now())))
             seen = [*seen, *left]
@@ -240,10 +240,10 @@ class Claims:
 
     def _release_rest(self, request: Claim, held: list[tuple[Place, ClaimedSlice]], left: Piece | None) -> None:
         """Release messages held after a piece that is left, and beyond the limit; others may have read meanwhile."""
-        room, spans = request.limit, list[Span]()
+        remaining, spans = request.limit, list[Span]()
         for place, taken in sorted(held, key=lambda item: item[0]):
-            room -= taken.count
-            if room < 0 or (left is not None and place > left.row.place(left.slice)):
+            remaining -= taken.count
+            if remaining < 0 or (left is not None and place > left.row.place(left.slice)):
                 spans.append(Span(taken.bundle.id, taken.first, taken.count, request.token))
         release(self._client, Release(request.shard, tuple(spans), started=False))
         self._client.signals.announce(parted(request.shard.queue)[0])

@@ -61,7 +61,7 @@ class Open:
         """Return the uuid of the shard's collection; list, make and open it when it is not known. QueueNotFound."""
         found = self._uuids.get(shard)
         if found is None:
-            self._make_room()
+            self._evict()
             found = self._uuids[shard] = enter(self._session, self.collection_limit, shard)
         return found
 
@@ -69,7 +69,7 @@ class Open:
         """Return the uuid of the shard's collection, open or not; None when there is none."""
         found = self._uuids.get(shard) or self._seen.get(shard)
         if found is None and (stored := collections.find(self._session, shard)) is not None:
-            self._make_room()
+            self._evict()
             found = self._seen[shard] = collections.uuid_of(stored)
         return found
 
@@ -87,13 +87,13 @@ class Open:
         known = self._indexed.get(shard)
         if known is not None and known >= history:
             return
-        self._make_room()
+        self._evict()
         while (found := collections.find(self._session, shard)) is not None:
             if collections.index(self._session, shard, collections.uuid_of(found), history=history):
                 self._indexed[shard] = history
                 return
 
-    def _make_room(self) -> None:
+    def _evict(self) -> None:
         """Forget what is too much: it is asked for again."""
         for known in (self._uuids, self._seen, self._indexed):
             if len(known) >= _MOST:

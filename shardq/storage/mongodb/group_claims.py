@@ -112,8 +112,8 @@ def _take(
         plan.add(row, row.slices[0])
     for row in first:
         if row.slices[0].token is not None:
-            room = plan.wanted + row.slices[0].count  # which is taken already
-            plan.follow(*_held_front(groups.follow(row.group), room))
+            remaining = plan.wanted + row.slices[0].count  # which is taken already
+            plan.follow(*_held_front(groups.follow(row.group), remaining))
     _fill(groups, [row.group for row in first if row.slices[0].token is None], plan)
     plan.store(groups)
     more = groups.rows.read((row.id for row, _ in plan.taken if row.id not in seen), bodies=True)
@@ -143,14 +143,14 @@ def _fill(groups: Groups, names: Sequence[str], plan: _Plan) -> None:
         ]
 
 
-def _held_front(rows: Iterator[Row], room: int) -> tuple[list[Row], int]:
+def _held_front(rows: Iterator[Row], remaining: int) -> tuple[list[Row], int]:
     """Return held bundles, and the next ones while there is room; and the place up to which that is all."""
     found: list[Row] = []
     for row in rows:
         found.append(row)
-        if row.slices[0].token is None and room < 0:
+        if row.slices[0].token is None and remaining < 0:
             return found, int(row.raw[PLACE])
-        room -= sum(each.count for each in row.slices)
+        remaining -= sum(each.count for each in row.slices)
     return found, _END
 
 

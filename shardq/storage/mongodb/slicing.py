@@ -126,8 +126,8 @@ def choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tup
     for place, row, each in _deliverable(found, now):
         if last is not None and place[:3] > last:
             break
-        room = limit - messages
-        taken = each if each.count <= room else each.part(each.first, each.first + room)
+        remaining = limit - messages
+        taken = each if each.count <= remaining else each.part(each.first, each.first + remaining)
         pieces.append(Piece(row, taken))
         messages += taken.count
         if messages >= limit:

@@ -226,15 +226,15 @@ def _heads(sql: Sql, shard_key: int, limit: int, now: int) -> tuple[list[Piece],
     seen: list[bytes] = []
     contended, most = False, min(limit, _PAGE if is_alone else FEW)
     while sum(piece.count for _, _, piece in found) < limit:
-        room = most if is_alone else min(most, FEW - len(seen))
-        page = sql.all(_HEADS, shard_key, now, room, seen) if room > 0 else []
+        wanted = most if is_alone else min(most, FEW - len(seen))
+        page = sql.all(_HEADS, shard_key, now, wanted, seen) if wanted > 0 else []
         asked = [row[4] for row in page]
         free = asked if is_alone or not asked else try_lock(sql, shard_key, asked)
         contended = contended or len(free) < len(asked)
         seen += asked
         if free:
             found += [(row[0], row[1], Piece(*row[2:])) for row in sql.all(_FIRST, shard_key, now, free)]
-        if len(page) < room or room <= 0:
+        if len(page) < wanted or wanted <= 0:
             break
     found.sort(key=lambda each: (each[0], each[1], each[2].bundle_id, each[2].first))
     return _until([piece for _, _, piece in found], limit), contended

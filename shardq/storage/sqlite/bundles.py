@@ -62,7 +62,7 @@ BUNDLE = "bundle_id, priority, sent_due, enqueued_at, sent_count, data, expires_
 _PERIOD = 300_000_000
 
 _LAST_DATA = "SELECT coalesce(max(data_key), 0) FROM [bundle_data]"
-_INSERT_ROOM = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, zeroblob(?))"
+_INSERT_EMPTY = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, zeroblob(?))"
 _INSERT_DATA = "INSERT INTO [bundle_data] (data_key, data) VALUES (?, ?)"
 _READ_DATA = "SELECT data FROM [bundle_data] WHERE data_key = ?"
 _IS_NEW = """
@@ -201,7 +201,7 @@ def _insert_data(sql: sqlite3.Connection, data_key: int, data: bytes) -> None:
     if not isinstance(sql, BlobConnection):
         sql.execute(_INSERT_DATA, (data_key, data))
         return
-    sql.execute(_INSERT_ROOM, (data_key, len(data)))
+    sql.execute(_INSERT_EMPTY, (data_key, len(data)))
     with sql.blobopen("bundle_data", "data", data_key) as blob:
         blob.write(data)
 

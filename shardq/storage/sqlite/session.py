@@ -48,7 +48,7 @@ class Session:
         self._durable = durable
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self.patience = Patience(patience)
-        self._log_room = DiskReserve(path)
+        self._log_reserve = DiskReserve(path)
         self._abandoned: list[Pool] = []
         self._start()
         watch_forks(self)
@@ -135,7 +135,7 @@ class Session:
     def begin(self, connection: Connection, *, durable: bool) -> None:
         """Start a transaction that holds the file's write lock; SQLITE_BUSY when another one has it."""
         sql = connection.sql
-        self._log_room.keep(sql)
+        self._log_reserve.keep(sql)
         if durable is not connection.waits_for_disk:
             sql.execute(connection.waits[durable])
             connection.waits_for_disk = durable

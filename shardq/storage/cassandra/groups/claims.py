@@ -160,17 +160,17 @@ class _Claimer:
             if wanted > 0 and draft.group(row_id).members[0].due <= draft.now:
                 taken[row_id] = _Taken(draft.group(row_id), [])
                 wanted -= self._add(taken[row_id], wanted, 1, draft.now)
-        room = _MESSAGES - len(taken)
+        remaining = _MESSAGES - len(taken)
         for row_id, each in taken.items():
-            if wanted <= 0 or room <= 0:
+            if wanted <= 0 or remaining <= 0:
                 break
             beyond = wanted - sum(member.slice.count for member in each.group.members[len(each.pieces) :])
             if beyond > 0 and each.group.behind and _all_due(each.group, draft.now):
-                draft.fill(row_id, min(beyond, room))
+                draft.fill(row_id, min(beyond, remaining))
                 each.group = draft.group(row_id)
             before = len(each.pieces)
-            wanted -= self._add(each, wanted, before + room, draft.now)
-            room -= len(each.pieces) - before
+            wanted -= self._add(each, wanted, before + remaining, draft.now)
+            remaining -= len(each.pieces) - before
         return taken
 
     @staticmethod
