@@ -13,7 +13,7 @@ import shardq.core.message
 from shardq.aio.message import Batch, Message, acks_of
 from shardq.aio.sync_core import return_uncounted, idle_without_thread, nothing_in, receive_or_pause, rest
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
-from shardq.aio.turns import Turns
+from shardq.aio.waiters import Waiters
 
 __all__ = ["Consumer"]
 
@@ -30,9 +30,9 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
 
     def __init__(self, sync: shardq.client.consumer.Consumer, threads: Threads) -> None:
         super().__init__(sync, threads)
-        self._turns = Turns(threads)
-        self._turns.rest = partial(rest, sync)
-        idle_without_thread(sync, self._turns.wake)
+        self._waiters = Waiters(threads)
+        self._waiters.rest = partial(rest, sync)
+        idle_without_thread(sync, self._waiters.wake)
         self._acks = acks_of(threads)
         self._popped: list[shardq.core.message.Message] = []  # by a pop that was cancelled
         self._stopped = False
@@ -116,13 +116,13 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
         """End waiting, :meth:`batches` and :meth:`messages`. To be called in the loop."""
         self._stopped = True
         self._sync.stop()
-        self._turns.wake_here()
+        self._waiters.wake_here()
 
     async def close(self) -> None:
         """Stop extending leases and leave the queue's consumers, as :meth:`shardq.Consumer.close` does."""
         self.stop()
         if not self._threads.closed:  # the client has closed it with all else
-            await carried_out(self._turns.call(self._rest_and_close))
+            await carried_out(self._waiters.call(self._rest_and_close))
 
     def _rest_and_close(self) -> None:
         rest(self._sync)
@@ -146,9 +146,9 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
     ) -> R:
         """Receive in a thread when there may be something."""
         if not (isinstance(wait, (int, float)) and wait > 0):
-            return await self._turns.call(lambda: receive(wait), undo)
+            return await self._waiters.call(lambda: receive(wait), undo)
         until = time.monotonic() + wait
-        return await self._turns.wait(
+        return await self._waiters.wait(
             lambda again: receive_or_pause(
                 self._sync, lambda: receive(max(0.0, until - time.monotonic())), again=again
             ),

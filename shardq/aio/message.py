@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import shardq.client.batch
 import shardq.core.message
-from shardq.aio.gathering import Gathering
+from shardq.aio.group_commit import CoroutineGroupCommit
 from shardq.aio.sync_core import ack_each
 from shardq.aio.threads import Threads, Wraps, awaited, passed
 from shardq.base.large_body import LargeBody
@@ -24,15 +24,15 @@ __all__ = ["Acks", "Batch", "BodyReader", "Message", "acks_of", "awaited_handler
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-Acks: TypeAlias = Gathering[shardq.client.batch.Batch | shardq.core.message.Message, None]
+Acks: TypeAlias = CoroutineGroupCommit[shardq.client.batch.Batch | shardq.core.message.Message, None]
 
 _MOST_ACKS = 1_000  # in one call
 
 
 def acks_of(threads: Threads) -> Acks:
     """Return what acks together. Acks that the store does not answer at once are repeated beside others."""
-    repeated: Acks = Gathering(threads, partial(ack_each, repeats=True), most=_MOST_ACKS, in_order=False)
-    return Gathering(
+    repeated: Acks = CoroutineGroupCommit(threads, partial(ack_each, repeats=True), most=_MOST_ACKS, in_order=False)
+    return CoroutineGroupCommit(
         threads, partial(ack_each, repeats=False), most=_MOST_ACKS, in_order=False, again=repeated
     )
 

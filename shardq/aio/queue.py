@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar, Unpack
 import shardq.client.producer
 import shardq.client.queue
 from shardq.aio.consumer import Consumer
-from shardq.aio.gathering import Gathering, Outcome
+from shardq.aio.group_commit import CoroutineGroupCommit, Outcome
 from shardq.aio.message import BodyReader
 from shardq.aio.semaphore import Semaphore
 from shardq.aio.sync_core import BulkParts, hooks_of, send_each
@@ -137,7 +137,7 @@ class Producer(Wraps[shardq.client.producer.Producer]):
     ) -> None:
         super().__init__(sync, threads)
         self._most = most
-        self._sends: Gathering[OutgoingMessage, str] = Gathering(
+        self._sends: CoroutineGroupCommit[OutgoingMessage, str] = CoroutineGroupCommit(
             threads, self._send_each, most=most, linger=linger
         )
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 import shardq.client.semaphore
 from shardq.aio.sync_core import PermitAttempts, timed_out
 from shardq.aio.threads import Threads, Wraps, awaited, carried_out, passed
-from shardq.aio.turns import Turns
+from shardq.aio.waiters import Waiters
 from shardq.errors import PermitLost
 
 __all__ = ["Permit", "Semaphore"]
@@ -27,9 +27,9 @@ class Semaphore(Wraps[shardq.client.semaphore.Semaphore]):
     def __init__(self, sync: shardq.client.semaphore.Semaphore, threads: Threads) -> None:
         super().__init__(sync, threads)
         self._entered: dict[asyncio.Task[Any] | None, list[Permit]] = {}
-        self._turns = Turns(threads)
-        self._attempts = PermitAttempts(sync, self._turns.wake)
-        self._turns.rest = self._attempts.rest
+        self._waiters = Waiters(threads)
+        self._attempts = PermitAttempts(sync, self._waiters.wake)
+        self._waiters.rest = self._attempts.rest
 
     name = passed[str]()
     """The semaphore's name."""
@@ -56,7 +56,7 @@ class Semaphore(Wraps[shardq.client.semaphore.Semaphore]):
                 await self._threads.undoable(lambda: self._sync.acquire(timeout), _returned), self._threads
             )
         take = partial(self._attempts.take, None if timeout is None else time.monotonic() + timeout)
-        taken = await self._turns.wait(
+        taken = await self._waiters.wait(
             lambda _: take(), timeout, last_try=self._attempts.take_now, nothing=lambda: None, undo=_returned
         )
         if taken is None:

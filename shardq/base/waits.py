@@ -44,13 +44,13 @@ class ChangeNotifier:
 
     def __init__(self, lock: PlainLock) -> None:
         self._lock = lock
-        self.turns: list[ThreadWait] = []
+        self.waits: list[ThreadWait] = []
         """Of those who wait now; appended to and removed from in one step each."""
 
     def notify_all(self) -> None:
         """Let all threads that wait look again. The lock may be held."""
-        for turn in tuple(self.turns):
-            turn.end()
+        for each in tuple(self.waits):
+            each.end()
 
     def wait_for(self, predicate: Callable[[], T], seconds: float | None = None) -> T:
         """Return what ``predicate`` gives under the lock: as soon as it is true, or its value after ``seconds``.
@@ -59,18 +59,18 @@ class ChangeNotifier:
         """
         until = None if seconds is None else time.monotonic() + seconds
         while True:
-            turn = ThreadWait()
+            own = ThreadWait()
             try:
-                self.turns.append(turn)
+                self.waits.append(own)
                 with self._lock:
                     found = predicate()
                 left = RECHECK_SECONDS if until is None else min(until - time.monotonic(), RECHECK_SECONDS)
                 if found or left <= 0:
                     return found
-                turn.wait(left)
+                own.wait(left)
             finally:
                 with suppress(ValueError):
-                    self.turns.remove(turn)
+                    self.waits.remove(own)
 
 
 class Flag:

@@ -71,7 +71,7 @@ def run_pool(make: Callable[..., WorkerPool], url: str, title: str, options: dic
     log: JsonLog | None = options["log"]
     with _progress(title, log) as progress, Monitor(url, monitoring) as monitor:
 
-        def turned(report: PoolReport) -> None:
+        def show_progress(report: PoolReport) -> None:
             monitor.beat(
                 PoolState(
                     report.processes, report.restarts, report.total.in_flight, stopping=report.stops > 0
@@ -79,7 +79,7 @@ def run_pool(make: Callable[..., WorkerPool], url: str, title: str, options: dic
             )
             progress(report)
 
-        pool = make(on_progress=turned, measured=measured, **options)
+        pool = make(on_progress=show_progress, measured=measured, **options)
         note_or_log(f"working on {pool.description}; Ctrl-C ends after those at hand", log)
         monitor.measures = pool.measures
         try:

@@ -140,7 +140,7 @@ def send_due_occurrence(context: QueueContext, name: str) -> int:
         elif done:
             return now
         else:
-            changed = plan.turned(now, waits=_waits(context, plan))
+            changed = plan.advanced(now, waits=_waits(context, plan))
         replaced = plans.replace(seen, changed)
         own = replaced is not None
         done = done or changed.pending is None
@@ -149,7 +149,7 @@ def send_due_occurrence(context: QueueContext, name: str) -> int:
 
 
 def _again(plans: Plans, name: str, before: Seen) -> Seen | None:
-    _log.debug("schedule %s was turned over by another consumer at version %d", name, before.record.version)
+    _log.debug("schedule %s was advanced by another consumer at version %d", name, before.record.version)
     return plans.load(name)
 
 

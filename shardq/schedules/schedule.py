@@ -241,7 +241,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return self
         return msgspec.structs.replace(self, next=self.within(self.timing.after(now + GRACE)))
 
-    def turned(self, now: int, *, waits: bool) -> Plan:
+    def advanced(self, now: int, *, waits: bool) -> Plan:
         """Decide missed occurrences when ``next`` is due, and return the schedule with the next one ahead.
 
         ``waits`` means that the message of the last occurrence is still there.

@@ -48,8 +48,8 @@ class Waiter:
         wake: Callable[[], None] | None = None,
     ) -> None:
         self._store, self._has_ended = store, has_ended
-        self._turn = ThreadWait()
-        self.wake = wake or self._end_turn
+        self._wait = ThreadWait()
+        self.wake = wake or self._end_wait
         """Let the thread look again. For handlers of signals and other threads."""
         self._listener: Listener | None = None
         self._generation = forks.count
@@ -59,12 +59,12 @@ class Waiter:
         until = time.monotonic() + seconds
         try:
             while True:
-                self._turn = turn = ThreadWait()
+                self._wait = wait = ThreadWait()
                 if self._has_ended():
                     return ()
                 if news := self.poll(queues):
                     return news
-                turn.wait(max(0.0, min(until - time.monotonic(), RECHECK_SECONDS)))
+                wait.wait(max(0.0, min(until - time.monotonic(), RECHECK_SECONDS)))
                 if time.monotonic() >= until:  # the next wait begins with a read
                     return ()
         finally:
@@ -82,8 +82,8 @@ class Waiter:
         if self._listener is not None:
             self._listener.rest()
 
-    def _end_turn(self) -> None:
-        self._turn.end()
+    def _end_wait(self) -> None:
+        self._wait.end()
 
 
 class LocalNotifier:

@@ -94,7 +94,7 @@ class Session:
     def apply(self, statements: Sequence[Statement]) -> bool:
         return bool(self._wait(self._send(APPLY, statements)))
 
-    def turn(self, name: str) -> Any:
+    def lock(self, name: str) -> Any:
         return nullcontext()
 
     def now(self) -> int:

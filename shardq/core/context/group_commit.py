@@ -31,7 +31,7 @@ class Pending(Generic[T, R]):
         self.item = item
         self.result: R | None = None
         self.error: BaseException | None = None
-        self.turn = ThreadWait()  # ends when it was done, or when the caller is to lead
+        self.waiter = ThreadWait()  # ends when it was done, or when the caller is to lead
         self.group: Sequence[Pending[T, R]] = ()  # those that this one leads, itself included
         self.begun = False  # the request for them
 
@@ -52,7 +52,7 @@ class _Callers(msgspec.Struct, Generic[T, R], eq=False):
 
     def promote_next(self) -> None:
         """Let the next one lead. May be repeated after an interrupt."""
-        self.waiting[0].turn.end()
+        self.waiting[0].waiter.end()
         self.leader = self.waiting[0]
 
 
@@ -170,16 +170,16 @@ class GroupCommit(Generic[T, R]):
 
     def _enter(self, key: Hashable, callers: _Callers[T, R] | None, own: Pending[T, R]) -> None:
         if callers is None:
-            own.turn.end()  # it leads
+            own.waiter.end()  # it leads
             self._by_key[key] = _Callers([own], own)
             return
         callers.waiting.append(own)
         if callers.leader is not None and self._linger and len(callers.waiting) >= self._enough:
-            callers.leader.turn.end()
+            callers.leader.waiter.end()
 
     def _wait_and_join(self, key: Hashable, own: Pending[T, R]) -> R:
         """Wait for others, or with them."""
-        own.turn.wait()
+        own.waiter.wait()
         if not own.done:
             self._lead(key, own)
         if own.error is not None:
@@ -201,7 +201,7 @@ class GroupCommit(Generic[T, R]):
             callers.leader = own
             is_alone = len(callers.waiting) < self._enough
         if is_alone:
-            own.turn.wait(self._linger)
+            own.waiter.wait(self._linger)
 
     def _gather(self, key: Hashable, own: Pending[T, R]) -> None:
         with self._lock:
@@ -228,7 +228,7 @@ class GroupCommit(Generic[T, R]):
                 if each is not own:
                     if error is not None and not each.done:
                         each.error = for_another_thread(error)
-                    each.turn.end()
+                    each.waiter.end()
             own.group = ()
 
 

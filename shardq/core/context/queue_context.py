@@ -20,7 +20,7 @@ from shardq.core.context.retry import Retry
 from shardq.core.context.settle_group_commit import SettleGroupCommit
 from shardq.core.hooks import Hooks, Observer
 from shardq.core.settings import QueueSettings, check_number, check_store
-from shardq.core.sharding.placement import LaneTurns, Placement
+from shardq.core.sharding.placement import LaneRoundRobin, Placement
 from shardq.errors import InvalidSetting, QueueNotFound, SchemaMismatch
 from shardq.storage.bundles import BundleIds
 from shardq.storage.per_process import OwnLock, PerProcess
@@ -190,7 +190,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     retry: Retry
     live: LiveSettings
     placement: Placement
-    lane_turns: LaneTurns
+    lane_round_robin: LaneRoundRobin
     ids: BundleIds
     counters: Counters
     hooks: Hooks | None
@@ -274,7 +274,7 @@ class QueueContexts:
             retry=self.retry,
             live=LiveSettings(self.store, self.retry, name),
             placement=Placement(name),
-            lane_turns=LaneTurns(),
+            lane_round_robin=LaneRoundRobin(),
             ids=self._ids,
             counters=self.counters.of(name),
             hooks=self.hooks,

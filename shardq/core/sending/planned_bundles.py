@@ -24,7 +24,7 @@ from shardq.base.shard import Shard, group_shard
 from shardq.base.texts import shown
 from shardq.core.context.queue_context import QueueContext, QueueContexts
 from shardq.core.sending.prepared import Send, expiry_of, prepare_options, size_of
-from shardq.core.sharding.placement import LaneTurns
+from shardq.core.sharding.placement import LaneRoundRobin
 from shardq.errors import InvalidMessage, UnsupportedByStore
 from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.requests import Bundle
@@ -265,13 +265,13 @@ def _place_of_before(
     return identity.shard, identity.bundle_id, options.due
 
 
-def in_lanes(sends: Sequence[Send], lanes: int, turns: LaneTurns) -> list[Send]:
+def in_lanes(sends: Sequence[Send], lanes: int, round_robin: LaneRoundRobin) -> list[Send]:
     """Return the messages, one by one, with their lanes as groups.
 
     They follow each other round the lanes of their group. One with a key is always in the same lane, so that
     it is recognised when it is sent again. One that has an id was sent before, and its group names the lane.
     """
-    return [_in_lane(each, lanes, turns) for send in sends for each in send.each()]
+    return [_in_lane(each, lanes, round_robin) for send in sends for each in send.each()]
 
 
 def lane_among(group: str, lanes: int) -> str:
@@ -287,9 +287,9 @@ def lane_of_key(key: str, lanes: int) -> int:
     return crc32(key.encode()) % lanes
 
 
-def _in_lane(send: Send, lanes: int, turns: LaneTurns) -> Send:
+def _in_lane(send: Send, lanes: int, round_robin: LaneRoundRobin) -> Send:
     if not send.group or send.id is not None:
         return send
     key = send.unique_key or send.dedupe_key
-    number = lane_of_key(key, lanes) if key else turns.next(send.group, lanes)
+    number = lane_of_key(key, lanes) if key else round_robin.next(send.group, lanes)
     return msgspec.structs.replace(send, group=stored_group(send.group, number))

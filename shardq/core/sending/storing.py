@@ -93,7 +93,7 @@ def plan_sends(context: QueueContext, sends: Sequence[Send]) -> list[PlannedBund
         admit(context, SEND)
     lanes = context.live.known.group_concurrency
     if lanes > 1:
-        sends = in_lanes(sends, lanes, context.lane_turns)
+        sends = in_lanes(sends, lanes, context.lane_round_robin)
     now = context.store.now()
     if len(sends) == 1:
         bundles = [plan_bundle(context, sends, range(len(sends[0].bodies)), now)]

@@ -8,17 +8,17 @@ import threading
 from shardq.base.shard import Layout, Shard
 from shardq.storage.per_process import PerProcess, forks
 
-__all__ = ["MOST_GROUPS", "LaneTurns", "Placement"]
+__all__ = ["MOST_GROUPS", "LaneRoundRobin", "Placement"]
 
-SINGLES_PER_TURN = 512
+SINGLES_PER_SHARD = 512
 MOST_GROUPS = 10_000
 """Groups whose last lane is remembered; the one that began first is forgotten for a further one."""
 
 
 class Placement:
-    """Turns through the shards from a random start, so that many writers spread evenly.
+    """Goes round the shards from a random start, so that many writers spread evenly.
 
-    A bundle of many messages takes a separate turn. Messages sent one by one stay on a shard for a while (512
+    A bundle of many messages takes a separate shard. Messages sent one by one stay on a shard for a while (512
     messages), so that a bulk read finds them together. This is the sticky partitioning of Kafka's producers (KIP-480).
     A forked child starts elsewhere.
     """
@@ -31,35 +31,35 @@ class Placement:
     def renew(self) -> None:
         """Begin anew, at a random shard."""
         self._lock = threading.RLock()  # a signal's handler may send, too
-        self._turn = random.randrange(2**20)
+        self._next = random.randrange(2**20)
         self._singles = 0
 
     def choose(self, layout: Layout, due: int, messages: int) -> Shard:
         """Choose the shard for messages that are due at a moment in microseconds."""
         with self._lock:
-            self._singles = (self._singles + 1) % SINGLES_PER_TURN if messages == 1 else 0
+            self._singles = (self._singles + 1) % SINGLES_PER_SHARD if messages == 1 else 0
             if self._singles == 0:
-                self._turn += 1
-            turn = self._turn
-        return Shard(self._queue, layout.time_shard(due), turn % layout.shards)
+                self._next += 1
+            number = self._next
+        return Shard(self._queue, layout.time_shard(due), number % layout.shards)
 
 
-class LaneTurns:
-    """Turns round the lanes of each group of a queue, from a random one on.
+class LaneRoundRobin:
+    """Goes round the lanes of each group of a queue, from a random one on.
 
-    So the messages that a client sends to a group, alone or in bulk, are spread evenly. The turn of a group that was
-    forgotten begins anew, which costs nothing but evenness. A forked child has other turns.
+    So the messages that a client sends to a group, alone or in bulk, are spread evenly. The position of a group that was
+    forgotten begins anew, which costs nothing but evenness. A forked child has other positions.
     """
 
     def __init__(self) -> None:
-        self._turns = PerProcess(_Turns)
+        self._round_robin = PerProcess(_RoundRobin)
 
     def next(self, group: str, lanes: int) -> int:
         """Return the number of the lane for the next message of a group with ``lanes`` lanes."""
-        return self._turns.get().next(group, lanes)
+        return self._round_robin.get().next(group, lanes)
 
 
-class _Turns:
+class _RoundRobin:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}

@@ -60,7 +60,7 @@ class _Chosen(msgspec.Struct, frozen=True):
 
 def claim(session: Session, cursors: ReadCursors, held: Held, request: Claim, clock: ServerClock) -> Claimed:
     """Take up to the limit of deliverable messages, or again those that the token holds."""
-    with session.turn(str(request.shard)):
+    with session.lock(str(request.shard)):
         cursor = cursors.of(str(request.shard))
         claimer = _Claimer(session, cursor, request, clock)
         for _ in range(_ATTEMPTS):

@@ -51,7 +51,7 @@ _LEASES_AT_ONCE = 30
 def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> bool:
     """Remove one message, out of the history too; False when it is not stored."""
     row = WideRow(session, str(shard))
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         for _ in attempts(shard):
             change, certain = row.undisturbed(lambda: _removal(session, shard, row, bundle_id, position))
             if change is None and certain:
@@ -67,7 +67,7 @@ def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     The low watermark of the history follows, so that the next look keeps off the tombstones.
     """
     row = WideRow(session, str(shard))
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         for _ in attempts(shard):
             control = row.control()
             old = list(islice(row.history((-1, b"", 0), before), limit))
@@ -195,7 +195,7 @@ def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) ->
     where it has deleted, and so do the low watermarks, so that its tombstones are not read again.
     """
     purging = _Purge(session, shard, until, now)
-    with session.turn(str(shard)), after_a_write(lambda: purging.messages):
+    with session.lock(str(shard)), after_a_write(lambda: purging.messages):
         return purging.run()
 
 

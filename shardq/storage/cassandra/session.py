@@ -111,7 +111,7 @@ class Session:
             connected = self.connected.get()
             return bool(connected.driver.execute(self._batch(connected, statements)).one()[0])
 
-    def turn(self, name: str) -> threading.RLock:
+    def lock(self, name: str) -> threading.RLock:
         """Return the lock for changes of what has this name: one thread at a time, as others would only collide.
 
         A plain lock, for a ``with``: a generator would be kept with its lock by the traceback of an error.

@@ -109,7 +109,7 @@ def forward(session: Session, held: Held, request: Forward, now: Moment) -> Fenc
 def _forward_pending(session: Session, row: WideRow, request: Forward, now: Moment) -> Fenced:
     """Exchange a message that nobody holds for bundles, or do nothing when somebody holds it or it is gone."""
     shard, spans = request.acknowledge.shard, request.acknowledge.spans
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         for _ in attempts(shard):
             change, certain = row.undisturbed(lambda: _exchange(session, row, request, now()))
             if change is None and certain:
@@ -186,7 +186,7 @@ def _settle(
         return Fenced()
     missing: list[Span] = []
     is_done = False
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         for some in [spans] if complete else _parts(spans):
             with after_a_write() if is_done else nullcontext():
                 was_done, rest = _settle_part(session, held, shard, some, step, complete=complete)

@@ -280,7 +280,7 @@ class Pool:
                     loan.connection = None  # before, so that a repetition does not append it again
                     self._idle.append(connection)
                 del self._lent[loan]
-                if self._changes.turns:
+                if self._changes.waits:
                     self._changes.notify_all()
         if loan.connection is not None:
             loan.connection.close()

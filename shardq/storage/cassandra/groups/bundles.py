@@ -49,7 +49,7 @@ def _store(session: Session, shard: Shard, bundles: Sequence[Bundle], now: Momen
     left = list({each.id: each for each in bundles}.values())
     all_of_them = len(left)
     storing = _Storing(session, shard, now, all_of_them)
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         while left:
             with after_a_write() if len(left) < all_of_them else nullcontext():
                 left = left[storing.store_some(left) :]

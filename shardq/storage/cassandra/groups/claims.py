@@ -69,7 +69,7 @@ def claim(
     groups and messages, which takes less time and meets fewer others.
     """
     shard = str(request.shard)
-    with session.turn(shard):
+    with session.lock(shard):
         claimer = _Claimer(session, cursors.of(shard), known, request, clock)
         for attempt in range(_ATTEMPTS):
             smaller = 2 * max(attempt - 1, 0)

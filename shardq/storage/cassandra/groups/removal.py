@@ -24,7 +24,7 @@ _ROWS = 300  # behind a window, that one step of a purge takes
 def remove(session: Session, shard: Shard, bundle_id: bytes, position: int, now: Moment) -> bool:
     """Remove one message, out of the history too; False when it is not stored."""
     reader = GroupReader(session, shard)
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         for _ in attempts(shard):
             try:
                 draft, certain = reader.row.undisturbed(
@@ -92,7 +92,7 @@ def purge(session: Session, shard: Shard, until: int, now: Callable[[], int]) ->
     Messages that are sent later stay, so it ends although producers are at work.
     """
     purging = _Purge(session, shard, until, now)
-    with session.turn(str(shard)), after_a_write(lambda: purging.messages):
+    with session.lock(str(shard)), after_a_write(lambda: purging.messages):
         return purging.run()
 
 

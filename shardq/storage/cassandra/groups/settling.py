@@ -203,7 +203,7 @@ def _settle(
     change some of the groups all the time. Then it is done with fewer groups after each other.
     """
     settling = _Settling(session, known, shard, now, step, complete)
-    with session.turn(str(shard)):
+    with session.lock(str(shard)):
         while spans:
             with after_a_write() if settling.has_begun else nullcontext():
                 spans = settling.settle_some(spans)

@@ -13,15 +13,15 @@ from shardq.aio.sync_core import NothingYet
 from shardq.aio.threads import Threads
 from shardq.errors import ShardqError
 
-__all__ = ["Turns"]
+__all__ = ["Waiters"]
 
 _REST_SECONDS = 0.5  # between the end of the last wait and that of listening
 
 R = TypeVar("R")
 
 
-class Turns:
-    """The turns of the tasks that wait for one object of the sync client: the first that came, and the others after it.
+class Waiters:
+    """The tasks that wait for one object of the sync client: the first that came, and the others after it.
 
     One call of the object is under way at a time, also after a second cancellation.
     """

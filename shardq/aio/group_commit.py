@@ -14,7 +14,7 @@ from shardq.aio.threads import Threads
 from shardq.base.texts import shown
 from shardq.errors import ShardqError
 
-__all__ = ["Gathering", "Outcome"]
+__all__ = ["CoroutineGroupCommit", "Outcome"]
 
 _TURN = 50  # coroutines that continue in one turn of the loop
 _SLOW = 0.05  # seconds after which a call lets the next one begin beside it
@@ -27,7 +27,7 @@ Outcome: TypeAlias = tuple[R | None, BaseException | None]
 
 
 class _Entry(Generic[T, R]):
-    """The request of one coroutine that is gathered."""
+    """The request of one coroutine that is joined with others."""
 
     __slots__ = ("asked", "begun", "future", "item", "outcome", "repeated")
 
@@ -47,7 +47,7 @@ class _Entry(Generic[T, R]):
                 self.future.exception()  # who was cancelled twice does not ask for it
 
 
-class Gathering(Generic[T, R]):
+class CoroutineGroupCommit(Generic[T, R]):
     """Joins the requests of a loop's coroutines in the same turn of it, and meanwhile, into one call in a thread.
 
     ``do`` makes the call, for up to ``most`` items, and returns the outcome of each. It is also given the moment of
@@ -56,7 +56,7 @@ class Gathering(Generic[T, R]):
     their order. Cancellation is as in :class:`Threads`.
 
     If the items need no order (``in_order=False``), a call that takes long lets the next one begin. An item for which
-    ``do`` returns None is handed to the gathering ``again``.
+    ``do`` returns None is handed to the group commit ``again``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Gathering(Generic[T, R]):
         most: int,
         linger: float = 0.0,
         in_order: bool = True,
-        again: Gathering[T, R] | None = None,
+        again: CoroutineGroupCommit[T, R] | None = None,
     ) -> None:
         self._threads, self._do, self._most, self._linger = threads, do, most, linger
         self._in_order, self._again = in_order, again
