@@ -64,7 +64,7 @@ def scene(url: str, clock: ManualClock) -> Iterator[Scene]:
     for name in NAMES:
         ownership = Ownership(name)
         ownership.update(NAMES)
-        readers[ownership.places[0]] = ShardReader(store, "q", ownership, lambda: store.timer)
+        readers[ownership.ranks[0]] = ShardReader(store, "q", ownership, lambda: store.timer)
     scene = Scene(queue, store, clock, [readers[place] for place in range(3)])
     for place in range(3):
         assert not scene.takes(place)
@@ -79,7 +79,7 @@ def test_consumers_have_different_places_at_a_shard_and_the_first_owns_it() -> N
         for name in NAMES:
             ownership = Ownership(name)
             ownership.update(NAMES)
-            places.append(ownership.places[number])
+            places.append(ownership.ranks[number])
             assert ownership.is_own(number) == (places[-1] == 0)
         assert sorted(places) == [0, 1, 2]
 

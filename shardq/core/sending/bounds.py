@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 
 from shardq.core.browsing import slices
 from shardq.core.context.queue_context import QueueContext
-from shardq.core.context.queue_usage import Waiting
+from shardq.core.context.queue_usage import PendingSize
 from shardq.core.settings import QueueSettings
 from shardq.errors import QueueFull, ShardqError
 from shardq.storage.requests import Bundle, EntryState, Peek
@@ -26,7 +26,7 @@ def within_bounds(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[
     Messages that other clients send between two counts come on top of the bounds.
     """
     settings = context.settings
-    more = Waiting(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
+    more = PendingSize(sum(bundle.count for bundle in bundles), sum(len(bundle.data) for bundle in bundles))
     usage = context.usage
     with usage.lock.plain:
         _drop_to_bounds(context, settings, more)
@@ -38,7 +38,7 @@ def within_bounds(context: QueueContext, bundles: Sequence[Bundle]) -> Iterator[
             usage.end(more)
 
 
-def _drop_to_bounds(context: QueueContext, settings: QueueSettings, more: Waiting) -> None:
+def _drop_to_bounds(context: QueueContext, settings: QueueSettings, more: PendingSize) -> None:
     """Raise QueueFull, or drop messages if they were just counted: by an older count too many might go."""
     usage = context.usage
     sizes = settings.max_bytes is not None
@@ -70,7 +70,7 @@ def _drop(context: QueueContext, excess: int) -> None:
             pass
 
 
-def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more: Waiting) -> None:
+def _check(context: QueueContext, settings: QueueSettings, there: PendingSize, more: PendingSize) -> None:
     """Raise QueueFull if both together are above a bound."""
     if not _excess(settings, there + more):
         return
@@ -86,7 +86,7 @@ def _check(context: QueueContext, settings: QueueSettings, there: Waiting, more:
     )
 
 
-def _bytes(settings: QueueSettings, waiting: Waiting) -> str:
+def _bytes(settings: QueueSettings, waiting: PendingSize) -> str:
     """Write the number of bytes, for a queue that counts them."""
     return "" if settings.max_bytes is None else f" ({waiting.bytes:,} bytes)"
 
@@ -102,13 +102,13 @@ def _delayed(context: QueueContext) -> int:
     )
 
 
-def _that_stays(waiting: Waiting) -> Waiting:
+def _that_stays(waiting: PendingSize) -> PendingSize:
     """Return the delayed messages, which are not dropped; of their bytes only the share is known."""
     share = waiting.bytes * waiting.delayed // max(waiting.messages, 1)
-    return Waiting(waiting.delayed, share, waiting.delayed)
+    return PendingSize(waiting.delayed, share, waiting.delayed)
 
 
-def _excess(settings: QueueSettings, waiting: Waiting) -> int:
+def _excess(settings: QueueSettings, waiting: PendingSize) -> int:
     """Compute how many messages are too many, if all are alike."""
     excess = 0
     if settings.max_messages is not None:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 __all__ = ["Ownership", "weight"]
 
 
-class _Places(dict[int, int]):
+class _Ranks(dict[int, int]):
     """How many of the members come before a consumer at each concurrency shard; found when it is first asked for."""
 
     def __init__(self, consumer: str, members: Sequence[str]) -> None:
@@ -21,8 +21,8 @@ class _Places(dict[int, int]):
 
     def __missing__(self, number: int) -> int:
         own = weight(self._consumer, number)
-        self[number] = place = sum(weight(member, number) > own for member in self._members)
-        return place
+        self[number] = rank = sum(weight(member, number) > own for member in self._members)
+        return rank
 
 
 class Ownership:
@@ -31,14 +31,14 @@ class Ownership:
     def __init__(self, consumer: str) -> None:
         self._consumer = consumer
         self._members: tuple[str, ...] = (consumer,)
-        self.places: Mapping[int, int] = _Places(consumer, self._members)
+        self.ranks: Mapping[int, int] = _Ranks(consumer, self._members)
         """How many consumers come before this one at a concurrency shard: 0 for its owner, 1 for the next in line."""
 
     def update(self, members: Sequence[str]) -> None:
         """Take note of the live consumers."""
         alive = tuple(sorted({*members, self._consumer}))
         if alive != self._members:
-            self._members, self.places = alive, _Places(self._consumer, alive)
+            self._members, self.ranks = alive, _Ranks(self._consumer, alive)
 
     @property
     def consumers(self) -> int:
@@ -47,7 +47,7 @@ class Ownership:
 
     def is_own(self, number: int) -> bool:
         """Return whether the concurrency shard is this consumer's."""
-        return self.places[number] == 0
+        return self.ranks[number] == 0
 
 
 def weight(member: str, number: int) -> bytes:

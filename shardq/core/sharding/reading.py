@@ -261,7 +261,7 @@ class ShardReader:
 
     def _choose_glances(self, shards: set[Shard], now: int) -> list[Shard]:
         """Return the shards where this reader is the first or the next, and the others when it did not for a while."""
-        near = [shard for shard in sorted(shards) if self._ownership.places[shard.number] <= 1]
+        near = [shard for shard in sorted(shards) if self._ownership.ranks[shard.number] <= 1]
         self._others_skipped = len(near) < len(shards) and not has_passed(
             self._others_at, self._eased(STEAL_AFTER), now
         )
@@ -307,7 +307,7 @@ class ShardReader:
     def _taken_from(self, shard: Shard, known: KnownShard) -> int:
         """Return from when on a reader that does not own the shard takes what it offers."""
         late = (known.probe.due or 0) + STEAL_AFTER
-        is_next = self._ownership.places[shard.number] == 1
+        is_next = self._ownership.ranks[shard.number] == 1
         return min(late, known.offered_at + self._patience) if is_next else late
 
     def _next(self, shard: Shard, known: KnownShard) -> int | None:
@@ -317,7 +317,7 @@ class ShardReader:
         return min(moments, default=None)
 
     def _rank(self, shard: Shard, priority: int, due: int) -> tuple[bool, int, int, Shard]:
-        return self._ownership.places[shard.number] != 0, priority, due, shard
+        return self._ownership.ranks[shard.number] != 0, priority, due, shard
 
     def _drop_empty(self, current: set[Shard], now: int) -> None:
         """Remove empty shards from the directory once they are no longer written.

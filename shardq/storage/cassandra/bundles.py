@@ -30,7 +30,7 @@ from shardq.storage.cassandra.rows import (
     BundleRow,
     Head,
     Key,
-    Place,
+    CursorPosition,
     Ready,
     Slice,
     due_row_of,
@@ -103,7 +103,7 @@ def append(session: Session, entered: directory.Entered, request: Append, now: C
 
 def announce_late(session: Session, request: Append, now: int) -> None:
     """Notify the shard's consumers when messages may lie where they have read already."""
-    late: dict[int, Place] = {}
+    late: dict[int, CursorPosition] = {}
     for bundle in request.bundles:
         if bundle.due < now - LATE:
             place = bundle.due, b"", 0

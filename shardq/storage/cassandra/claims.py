@@ -29,13 +29,13 @@ _ROWS = 1000  # rows that one claim touches at most
 _LAPSED = 200  # lease rows that one claim reads
 _FRESH_TURN = HEAD_START - 2_000_000  # what was sent since an older turn may count as written after it
 
-_Place: TypeAlias = tuple[int, int, bytes, int]
+_ClaimOrder: TypeAlias = tuple[int, int, bytes, int]
 
 
 class _Candidate(msgspec.Struct, frozen=True):
     """A slice that may be taken, with the row that it is in."""
 
-    place: _Place
+    place: _ClaimOrder
     slice: Slice
     source: Ready | LeaseRow
 
@@ -277,7 +277,7 @@ def _rest(slices: Iterable[Slice], taken: Iterable[Slice]) -> Iterator[Slice]:
             yield each.part(end, each.end)
 
 
-def _place(candidate: _Candidate) -> _Place:
+def _place(candidate: _Candidate) -> _ClaimOrder:
     return candidate.place
 
 

@@ -24,7 +24,7 @@ from shardq.storage.cassandra.rows import (
     READY,
     Control,
     ControlRow,
-    Place,
+    CursorPosition,
     control_row,
 )
 from shardq.storage.cassandra.scanning import FIRST, FOREVER, Position, scan
@@ -84,7 +84,7 @@ class Found(msgspec.Struct):
 
     control: ControlRow = ControlRow()
     watermarks: Control = Control()  # those that are believed
-    ready: list[tuple[int, Place]] = msgspec.field(default_factory=list)  # with their priorities
+    ready: list[tuple[int, CursorPosition]] = msgspec.field(default_factory=list)  # with their priorities
     due_rows: list[tuple[int, bytes, int]] = msgspec.field(default_factory=list)  # due, id, number
     delayed: list[int] = msgspec.field(default_factory=list)
     leases: list[LeaseRow] = msgspec.field(default_factory=list)  # that were read

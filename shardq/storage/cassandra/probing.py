@@ -20,7 +20,7 @@ from shardq.storage.cassandra.changing import Change, lower
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.probe_reads import SOON, Found, ShardProbes, ask_delayed, ask_held, ask_ready
 from shardq.storage.cassandra.read_cursors import ReadCursors, lowered
-from shardq.storage.cassandra.rows import DUE_INDEX, DUE_WATERMARK, Place
+from shardq.storage.cassandra.rows import DUE_INDEX, DUE_WATERMARK, CursorPosition
 from shardq.storage.cassandra.scanning import FOREVER
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
@@ -95,7 +95,7 @@ class DeepProbe(ShardProbes):
     def _ask_ready(self, names: list[str], priorities: tuple[int, ...]) -> Any:
         return ask_ready(self._session, names, priorities, -FOREVER, self._now + SOON, _READY)
 
-    def _each_ready(self) -> Iterator[tuple[str, int, Place]]:
+    def _each_ready(self) -> Iterator[tuple[str, int, CursorPosition]]:
         """Yield the first ready rows of each shard and priority; shards that have more read the next priorities."""
         answer = self._first_ready
         while True:
@@ -119,7 +119,7 @@ class DeepProbe(ShardProbes):
 
     def _put_right(self, name: str, found: Found) -> None:
         """Lower the low watermarks to what lies below them, and write the due rows that are missing."""
-        hidden: dict[int, Place] = {}
+        hidden: dict[int, CursorPosition] = {}
         for priority, place in found.ready:
             if place < found.watermarks.places[priority]:
                 hidden[priority] = min(place, hidden.get(priority, place))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from shardq.storage import read_cursors
-from shardq.storage.cassandra.rows import DUE_WATERMARK, HISTORY_WATERMARK, Control, ControlRow, Place, Ready
+from shardq.storage.cassandra.rows import DUE_WATERMARK, HISTORY_WATERMARK, Control, ControlRow, CursorPosition, Ready
 from shardq.storage.read_cursors import OLDEST, OVERLAP, CursorMap
 
 __all__ = [
@@ -48,7 +48,7 @@ def believed(control: Control, now: int) -> Control:
     return _with(control, places, min(due, now - _DUE_GUARD))
 
 
-def raised(control: Control, places: Sequence[Place], due: int, now: int, taken: int = 0) -> Control | None:
+def raised(control: Control, places: Sequence[CursorPosition], due: int, now: int, taken: int = 0) -> Control | None:
     """Raise the low watermarks to these places; None where that is not worth a write.
 
     It is worth one when a low watermark rises by a step, or ``taken`` rows became tombstones that it passes.
@@ -74,7 +74,7 @@ def worth_raising(row: ControlRow, first_due: int, now: int) -> Control | None:
     return raised(row.control, [(now, b"", 0)] * DUE_WATERMARK, first_due, now)
 
 
-def lowered(control: Control, hidden: Mapping[int, Place], due: int | None = None) -> Control:
+def lowered(control: Control, hidden: Mapping[int, CursorPosition], due: int | None = None) -> Control:
     """Lower the low watermarks to places by priority, that of the due index to ``due``; all clients begin anew."""
     places = [min(place, hidden.get(priority, place)) for priority, place in enumerate(control.places)]
     watermark = control.watermarks[DUE_WATERMARK]
@@ -89,19 +89,19 @@ def with_history_watermark(control: Control, watermark: int) -> Control:
     return msgspec.structs.replace(control, watermarks=tuple(watermarks))
 
 
-def _with(control: Control, places: Sequence[Place], due: int) -> Control:
+def _with(control: Control, places: Sequence[CursorPosition], due: int) -> Control:
     watermarks = (*[place[0] for place in places], due, *control.watermarks[HISTORY_WATERMARK:])
     return Control(watermarks, control.late, tuple([place[1:] for place in places]))
 
 
-class ReadCursor(read_cursors.ReadCursor[Place]):
+class ReadCursor(read_cursors.ReadCursor[CursorPosition]):
     """Where this client reads on in a shard, and what it saw of the shard's control row."""
 
     due_from: int = 0  # no lease is due before
     late: int = 0
     taken: bytes | None = None  # the control row's, from before anything else was read
     page: int = FEW_ROWS  # rows to read at once: the next claim takes about as many as the last one
-    watermarks: tuple[Place, ...] = Control().places
+    watermarks: tuple[CursorPosition, ...] = Control().places
     quiet_at: int = 0  # a full read at this moment found nothing ready
     passed: int = 0  # rows that this client took since it raised the low watermarks
 
@@ -119,9 +119,9 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         """Read the whole shard again before the next claim."""
         self.scanned_at = OLDEST
 
-    def groups(self) -> dict[Place, list[int]]:
+    def groups(self) -> dict[CursorPosition, list[int]]:
         """Return the priorities that are read from one place."""
-        groups: dict[Place, list[int]] = {}
+        groups: dict[CursorPosition, list[int]] = {}
         for priority, place in enumerate(self.places):
             groups.setdefault(place, []).append(priority)
         return groups
@@ -136,7 +136,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
 
     def places_after(
         self, taken: Sequence[Ready], done: int, now: int, empty: Iterable[int] = ()
-    ) -> list[Place]:
+    ) -> list[CursorPosition]:
         """Return where to continue when these are taken, in order.
 
         Nothing is left of the priorities before ``done``, and nothing was in those that are ``empty``.
@@ -148,7 +148,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         ]
         return self.places_beyond(done, reached, end)
 
-    def consumed(self, places: list[Place], rows: int) -> None:
+    def consumed(self, places: list[CursorPosition], rows: int) -> None:
         """Continue from these places: this number of rows was taken."""
         self.places = places
         self.passed += rows
@@ -157,11 +157,11 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         """Note that no lease was due before this moment."""
         self.due_from = max(self.due_from, min(first, now - OVERLAP))
 
-    def raised(self, control: Control, places: Sequence[Place], rows: int, now: int) -> Control | None:
+    def raised(self, control: Control, places: Sequence[CursorPosition], rows: int, now: int) -> Control | None:
         """Return the control row with low watermarks raised to these places; None when that is not worth a write."""
         return raised(control, places, self.due_from, now, self.passed + rows)
 
-    def begin_anew(self, places: tuple[Place, ...]) -> None:
+    def begin_anew(self, places: tuple[CursorPosition, ...]) -> None:
         """Read from these low watermarks again: something was found below what this client reads."""
         self.watermarks = places
         self.places = list(places)

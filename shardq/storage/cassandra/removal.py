@@ -24,7 +24,7 @@ from shardq.storage.cassandra.rows import (
     ControlRow,
     HistoryRow,
     Kept,
-    Place,
+    CursorPosition,
     Ready,
     Slice,
     id_time,
@@ -215,8 +215,8 @@ class _Purge:
         return self.messages
 
     def _purge_ready(self, priority: int) -> None:
-        place: Place = (-FOREVER, b"", FIRST)
-        stays: Place = (FOREVER, b"", FIRST)  # the first row that is not to be removed
+        place: CursorPosition = (-FOREVER, b"", FIRST)
+        stays: CursorPosition = (FOREVER, b"", FIRST)  # the first row that is not to be removed
         rows = 0
         tries = attempts(self._shard)
         while True:
@@ -268,7 +268,7 @@ class _Purge:
         self.messages += sum(each.count for each in slices)
         return True
 
-    def _raised(self, control: ControlRow, priority: int, place: Place, rows: int) -> Control | None:
+    def _raised(self, control: ControlRow, priority: int, place: CursorPosition, rows: int) -> Control | None:
         places = list(control.control.places)
         places[priority] = max(places[priority], place)
         due_row = control.control.watermarks[DUE_WATERMARK]

@@ -28,7 +28,7 @@ __all__ = [
     "HistoryRow",
     "Kept",
     "Key",
-    "Place",
+    "CursorPosition",
     "Ready",
     "Slice",
     "Tally",
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 # Due, bundle id, position: where a ready row is within its priority.
-Place: TypeAlias = tuple[int, bytes, int]
+CursorPosition: TypeAlias = tuple[int, bytes, int]
 
 CONTROL, LEASE, READY, BUNDLE, HISTORY, DUE_INDEX, MOVE, GROUP, BEHIND = range(9)
 # Among a shard's low watermarks; those before are of the priorities.
@@ -213,7 +213,7 @@ class Control(msgspec.Struct, frozen=True, array_like=True):
     ] = ()  # bundle and position from where on the low watermarks of priorities are
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[CursorPosition, ...]:
         """The low watermarks of the priorities, as full places."""
         within = self.within or ((b"", 0),) * DUE_WATERMARK
         return tuple([(due, *rest) for due, rest in zip(self.watermarks, within, strict=False)])

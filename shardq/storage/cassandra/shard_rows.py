@@ -26,7 +26,7 @@ from shardq.storage.cassandra.rows import (
     Head,
     HistoryRow,
     Key,
-    Place,
+    CursorPosition,
     Ready,
     Tally,
     control_row,
@@ -132,7 +132,7 @@ class WideRow:
         return partial(_control_and_leases, query)
 
     def ready(
-        self, priorities: Sequence[int], start: Place, until: int, *, page: int = _PAGE, bodies: bool = True
+        self, priorities: Sequence[int], start: CursorPosition, until: int, *, page: int = _PAGE, bodies: bool = True
     ) -> Answer:
         """Ask for ready rows from a place until a moment, in order; they are fetched page by page.
 
@@ -142,7 +142,7 @@ class WideRow:
         return lambda: _ready_rows(rows())
 
     def start_ready(
-        self, priorities: Sequence[int], start: Place, until: int, *, page: int = _PAGE, bodies: bool = True
+        self, priorities: Sequence[int], start: CursorPosition, until: int, *, page: int = _PAGE, bodies: bool = True
     ) -> Answer:
         """Read as :meth:`ready`, with the rows as they are: place, value, time of writing, and data if ``bodies``."""
         values = (self._shard, priorities, *start, until)

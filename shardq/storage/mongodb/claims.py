@@ -11,7 +11,7 @@ import msgspec
 from shardq.base.shard import Shard
 from shardq.storage.mongodb import group_claims
 from shardq.storage.mongodb.client import Client
-from shardq.storage.mongodb.documents import Place, Row
+from shardq.storage.mongodb.documents import ClaimOrder, Row
 from shardq.storage.mongodb.queues import parted
 from shardq.storage.mongodb.read_cursors import ReadCursor
 from shardq.storage.mongodb.repeated_claims import (
@@ -238,7 +238,7 @@ class Claims:
         self._release_rest(request, held, left[0] if left else None)
         return held_under(rows, request.token)
 
-    def _release_rest(self, request: Claim, held: list[tuple[Place, ClaimedSlice]], left: Piece | None) -> None:
+    def _release_rest(self, request: Claim, held: list[tuple[ClaimOrder, ClaimedSlice]], left: Piece | None) -> None:
         """Release messages held after a piece that is left, and beyond the limit; others may have read meanwhile."""
         remaining, spans = request.limit, list[Span]()
         for place, taken in sorted(held, key=lambda item: item[0]):

@@ -17,7 +17,7 @@ __all__ = [
     "BEHIND",
     "Document",
     "Kept",
-    "Place",
+    "ClaimOrder",
     "Row",
     "Slice",
     "decode",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Document: TypeAlias = dict[str, Any]
-Place: TypeAlias = tuple[int, int, bytes, int]
+ClaimOrder: TypeAlias = tuple[int, int, bytes, int]
 """The order of claims: priority, due time, bundle id, position."""
 
 # Of a bundle: what never changes,
@@ -175,7 +175,7 @@ class Row(msgspec.Struct, frozen=True):
         """Return whether the token holds a part of it."""
         return any(each.token == token for each in self.slices)
 
-    def place(self, piece: Slice) -> Place:
+    def place(self, piece: Slice) -> ClaimOrder:
         """Return the place of a slice in the order of claims."""
         return self.raw[PRIORITY], piece.due, self.id, piece.first
 

@@ -27,7 +27,7 @@ from shardq.storage.mongodb.documents import (
     WAITING,
     Document,
     Kept,
-    Place,
+    ClaimOrder,
     Row,
     Slice,
     decode,
@@ -38,11 +38,11 @@ from shardq.storage.requests import EntryState, Peek, PeekPage, ShardCounts, Sto
 
 __all__ = ["count", "counted_too", "find_many", "is_empty", "peek", "slices_of"]
 
-_Item: TypeAlias = tuple[Place, Row, Slice | Kept]
+_Item: TypeAlias = tuple[ClaimOrder, Row, Slice | Kept]
 
 _CURSOR = struct.Struct(">qq16sq")
 _PLACE = struct.Struct(">q")  # before the name of its group
-_START: Place = (-1, -(2**62), b"", -1)
+_START: ClaimOrder = (-1, -(2**62), b"", -1)
 
 
 def peek(rows: ShardRows, request: Peek, now: int) -> PeekPage:
@@ -234,7 +234,7 @@ def is_empty(rows: ShardRows) -> bool:
     return not waiting and not rows.find(processed(), hint=HISTORY_INDEX, limit=1)
 
 
-def _waiting(rows: ShardRows, request: Peek, after: Place, now: int) -> Iterator[_Item]:
+def _waiting(rows: ShardRows, request: Peek, after: ClaimOrder, now: int) -> Iterator[_Item]:
     """Return slices in the order of delivery, after a place. Cut bundles that begin before it may go beyond."""
     waiting = dict(WAITING)
     if request.held:
@@ -258,12 +258,12 @@ def _waiting(rows: ShardRows, request: Peek, after: Place, now: int) -> Iterator
     )
 
 
-def _place(row: Row, piece: Slice) -> Place:
+def _place(row: Row, piece: Slice) -> ClaimOrder:
     """Return the place of a slice; of one in a group, by that of its bundle in the claim index."""
     return (row.priority, row.due, row.id, piece.first) if row.group else row.place(piece)
 
 
-def _processed(rows: ShardRows, request: Peek, after: Place) -> Iterator[_Item]:
+def _processed(rows: ShardRows, request: Peek, after: ClaimOrder) -> Iterator[_Item]:
     """Return kept messages in the order of processing."""
     since = max(request.since, after[1])
     items: Callable[[Row], list[_Item]] = lambda row: [  # noqa: E731
@@ -277,10 +277,10 @@ def _processed(rows: ShardRows, request: Peek, after: Place) -> Iterator[_Item]:
 
 
 def _merged(
-    found: Iterable[Row], start: Callable[[Row], Place], items: Callable[[Row], list[_Item]]
+    found: Iterable[Row], start: Callable[[Row], ClaimOrder], items: Callable[[Row], list[_Item]]
 ) -> Iterator[_Item]:
     """Return the items of bundles in their order; the bundles come in the order of their first one."""
-    ahead: list[tuple[Place, int, _Item]] = []
+    ahead: list[tuple[ClaimOrder, int, _Item]] = []
     number = 0
     for row in found:
         while ahead and ahead[0][0] < start(row):
@@ -328,7 +328,7 @@ def _unpack_group(cursor: bytes) -> tuple[str, int]:
     return group, place
 
 
-def _unpack(cursor: bytes) -> Place:
+def _unpack(cursor: bytes) -> ClaimOrder:
     if not cursor:
         return _START
     if len(cursor) != _CURSOR.size:

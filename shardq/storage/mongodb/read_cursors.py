@@ -40,7 +40,7 @@ __all__ = [
     "read",
 ]
 
-Place: TypeAlias = tuple[int, bytes]  # due, bundle id
+CursorPosition: TypeAlias = tuple[int, bytes]  # due, bundle id
 
 GUARD = 2_500_000
 """Low watermarks stay so far behind, in microseconds."""
@@ -122,7 +122,7 @@ def _decode(found: Document) -> LowWatermarks:
     )
 
 
-class ReadCursor(read_cursors.ReadCursor[Place]):
+class ReadCursor(read_cursors.ReadCursor[CursorPosition]):
     """Where this client reads on in a shard, since it read the low watermarks."""
 
     watermarks: LowWatermarks = LowWatermarks()
@@ -176,7 +176,7 @@ class ReadCursor(read_cursors.ReadCursor[Place]):
         return LowWatermarks(moments, self.watermarks.late)
 
 
-def _groups(places: Sequence[Place], first: int) -> Iterator[tuple[int, int, Place]]:
+def _groups(places: Sequence[CursorPosition], first: int) -> Iterator[tuple[int, int, CursorPosition]]:
     """Return neighbouring priorities that are read from one place: first, last, place."""
     for priority in PRIORITIES[first:]:
         if priority + 1 == len(PRIORITIES) or places[priority + 1] != places[first]:
@@ -184,7 +184,7 @@ def _groups(places: Sequence[Place], first: int) -> Iterator[tuple[int, int, Pla
             first = priority + 1
 
 
-def _ranges(first: int, last: int, place: Place, now: int) -> Iterator[Document]:
+def _ranges(first: int, last: int, place: CursorPosition, now: int) -> Iterator[Document]:
     due, bundle_id = place
     priorities: int | Document = first if first == last else {"$gte": first, "$lte": last}
     if bundle_id and due <= now:

@@ -27,7 +27,7 @@ from shardq.storage.mongodb.documents import (
     TOKEN,
     WAITING,
     Document,
-    Place,
+    ClaimOrder,
     Row,
 )
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement
@@ -107,13 +107,13 @@ def claimed_of(held: Sequence[Row], token: bytes, until: int) -> Claimed:
 
 def places_of(
     held: Sequence[Row], token: bytes, seen: Iterable[Piece] = ()
-) -> list[tuple[Place, ClaimedSlice]]:
+) -> list[tuple[ClaimOrder, ClaimedSlice]]:
     """Return the messages of a token, with their places before the claim, or else those of their sending.
 
     The place of a redelivered message depends on when it was due again, which is not stored while it is held. Of a
     slice that was taken in several pieces and is stored as one, the last place counts.
     """
-    places: dict[bytes, dict[int, Place]] = {}
+    places: dict[bytes, dict[int, ClaimOrder]] = {}
     for piece in seen:
         places.setdefault(piece.row.id, {})[piece.slice.first] = piece.row.place(piece.slice)
     return [

@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from shardq.storage import slicing
-from shardq.storage.mongodb.documents import Kept, Place, Row, Slice
+from shardq.storage.mongodb.documents import Kept, ClaimOrder, Row, Slice
 from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 
@@ -135,9 +135,9 @@ def choose(found: Sequence[Row], limit: int, now: int, *, complete: bool) -> tup
     return pieces, messages
 
 
-def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, Slice]]:
+def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[ClaimOrder, Row, Slice]]:
     """Return the slices that are due in the order of claims, reading no further ahead than it takes."""
-    ahead: list[tuple[Place, Row, Slice]] = []
+    ahead: list[tuple[ClaimOrder, Row, Slice]] = []
     for row in found:
         start = (*row.order, -1)
         while ahead and ahead[0][0] < start:
@@ -150,7 +150,7 @@ def _deliverable(found: Iterable[Row], now: int) -> Iterator[tuple[Place, Row, S
 
 
 def passed_over(
-    chosen: Iterable[Row], held: Sequence[tuple[Place, ClaimedSlice]], began: int, limit: int
+    chosen: Iterable[Row], held: Sequence[tuple[ClaimOrder, ClaimedSlice]], began: int, limit: int
 ) -> list[Piece]:
     """Return the free parts of the chosen bundles that come before the last held one, up to ``limit`` messages.
 

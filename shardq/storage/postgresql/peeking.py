@@ -17,7 +17,7 @@ from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCou
 
 __all__ = ["count", "find_many", "peek"]
 
-_Place: TypeAlias = tuple[int | bytes, ...]
+_Position: TypeAlias = tuple[int | bytes, ...]
 _MORE, _PLACE = 15, 16  # columns of a row before what tells whether others follow, and before its place
 
 
@@ -27,7 +27,7 @@ class _View(msgspec.Struct, frozen=True):
     bodies: str
     heads: str  # the same rows without their data
     cursor: struct.Struct  # how a place is packed
-    start: _Place  # before all places
+    start: _Position  # before all places
     ends_in_group: bool = False  # of any length, behind what is packed
 
     def pack(self, place: Sequence[int | bytes]) -> bytes:
@@ -36,7 +36,7 @@ class _View(msgspec.Struct, frozen=True):
             return self.cursor.pack(*place[:-1]) + bytes(place[-1])
         return self.cursor.pack(*place)
 
-    def unpack(self, cursor: bytes) -> _Place:
+    def unpack(self, cursor: bytes) -> _Position:
         """Return the place of a cursor, as values; raises ValueError when it is of another kind of page."""
         if not cursor:
             return self.start
@@ -56,7 +56,7 @@ def _columns(data: str) -> str:
 
 
 def _view(
-    place: Sequence[str], rows: str, cursor: str, start: _Place, *, ends_in_group: bool = False
+    place: Sequence[str], rows: str, cursor: str, start: _Position, *, ends_in_group: bool = False
 ) -> _View:
     """Return a view of rows whose columns are to stand for ``{}``. The second value of the statement is the limit.
 
@@ -85,7 +85,7 @@ def _view(
 
 
 _OF_ALL = ("s.priority", "s.due", "s.bundle_id", "s.first")
-_FIRST: _Place = (-1, -1, Id(bytes(16)), -1)
+_FIRST: _Position = (-1, -1, Id(bytes(16)), -1)
 _AFTER = "(s.priority, s.due, s.bundle_id, s.first) > ($3::smallint, $4::bigint, $5::uuid, $6::int)"
 _WAITING = _view(
     _OF_ALL,
@@ -246,7 +246,7 @@ def _slice(row: Row, now: int) -> StoredSlice:
     return StoredSlice(bundle, first, number, deliveries, state, due)
 
 
-def _unpack(view: _View, cursor: bytes) -> _Place:
+def _unpack(view: _View, cursor: bytes) -> _Position:
     try:
         return view.unpack(cursor)
     except ValueError as error:

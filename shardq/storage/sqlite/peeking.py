@@ -18,7 +18,7 @@ from shardq.storage.sqlite.bundles import BEHIND, DATA, HOLDER
 
 __all__ = ["count", "find_many", "peek"]
 
-_Place: TypeAlias = tuple[int | bytes | str, ...]
+_Position: TypeAlias = tuple[int | bytes | str, ...]
 _Row: TypeAlias = tuple[Any, ...]
 _PLACE = 15  # columns of a row before its place
 
@@ -29,25 +29,25 @@ class _View(msgspec.Struct, frozen=True):
     bodies: str
     heads: str  # the same rows without their data
     cursor: struct.Struct  # how a place is packed
-    start: _Place  # before all places
+    start: _Position  # before all places
     ends_in_text: bool = False  # of any length, behind what is packed
 
-    def pack(self, place: _Place) -> bytes:
+    def pack(self, place: _Position) -> bytes:
         """Return the cursor of a place."""
         if self.ends_in_text:
             return self.cursor.pack(*place[:-1]) + str(place[-1]).encode()
         return self.cursor.pack(*place)
 
-    def unpack(self, cursor: bytes) -> _Place:
+    def unpack(self, cursor: bytes) -> _Position:
         """Return the place of a cursor; raises ValueError when it is of another kind of page."""
         packed, text = cursor[: self.cursor.size], cursor[self.cursor.size :]
         if len(packed) < self.cursor.size or bool(text) != self.ends_in_text:
             raise ValueError("another length")
-        place: _Place = self.cursor.unpack(packed)
+        place: _Position = self.cursor.unpack(packed)
         return (*place, text.decode()) if self.ends_in_text else place
 
 
-def _view(statement: str, cursor: str, start: _Place, *, ends_in_text: bool = False) -> _View:
+def _view(statement: str, cursor: str, start: _Position, *, ends_in_text: bool = False) -> _View:
     return _View(
         statement.format(_WITH_DATA),
         statement.format(_WITHOUT_DATA),
@@ -224,7 +224,7 @@ def _slice(row: _Row, now: int) -> StoredSlice:
     )
 
 
-def _unpack(view: _View, cursor: bytes) -> _Place:
+def _unpack(view: _View, cursor: bytes) -> _Position:
     if not cursor:
         return view.start
     try:

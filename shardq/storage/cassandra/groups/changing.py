@@ -30,7 +30,7 @@ from shardq.storage.cassandra.groups.rows import (
 )
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.queues import parted
-from shardq.storage.cassandra.rows import Head, Key, Place, Slice, encode
+from shardq.storage.cassandra.rows import Head, Key, CursorPosition, Slice, encode
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.listening import of_process
@@ -156,7 +156,7 @@ class Draft:
 
     def _announce(self) -> None:
         """Wake waiting consumers when messages are first in their group now, and report late messages."""
-        late: dict[int, Place] = {}
+        late: dict[int, CursorPosition] = {}
         since = self._clock() - LATE
         for row_id, row in self.written.items():
             group = row.group

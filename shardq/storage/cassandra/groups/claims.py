@@ -23,7 +23,7 @@ from shardq.storage.cassandra.groups.reading import (
 from shardq.storage.cassandra.groups.rows import Group, Member, bundle_row, decode_group
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.read_cursors import ReadCursor, ReadCursors
-from shardq.storage.cassandra.rows import BundleRow, ControlRow, Place, Slice
+from shardq.storage.cassandra.rows import BundleRow, ControlRow, CursorPosition, Slice
 from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import ServerClock
 from shardq.storage.read_cursors import OVERLAP, PRIORITIES
@@ -223,13 +223,13 @@ class _Claimer:
         each = msgspec.structs.replace(piece.slice, deliveries=deliveries, unstarted=not started)
         return Member(each, until, piece.place)
 
-    def _places(self, found: _Found, taken: Container[bytes]) -> list[Place]:
+    def _places(self, found: _Found, taken: Container[bytes]) -> list[CursorPosition]:
         """Return where to read on, by priority: at the first row that was not taken."""
         places = list(self._cursor.places)
-        end: Place = (found.now - OVERLAP, b"", 0)
+        end: CursorPosition = (found.now - OVERLAP, b"", 0)
         last = len(PRIORITIES) if found.all_fronts else found.fronts[-1].priority
         reached: dict[
-            int, tuple[Place, bool]
+            int, tuple[CursorPosition, bool]
         ] = {}  # by priority: the last row, or the first one that was not taken
         for each in found.fronts:
             if not reached.get(each.priority, (end, False))[1]:

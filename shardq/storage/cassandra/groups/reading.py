@@ -20,7 +20,7 @@ from shardq.storage.cassandra.groups.rows import (
     place_of,
 )
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.rows import GROUP, Key, Place, Slice
+from shardq.storage.cassandra.rows import GROUP, Key, CursorPosition, Slice
 from shardq.storage.cassandra.scanning import FIRST, scan
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
@@ -164,7 +164,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
     rank: tuple[int, int, bytes, int]
     group: bytes
-    place: Place = (0, b"", 0)  # of the ready row, within its priority
+    place: CursorPosition = (0, b"", 0)  # of the ready row, within its priority
     value: bytes = b""  # of the group, if it is short
     data: bytes | None = None  # of the bundle of the first slice, if it is small
 
