@@ -60,7 +60,7 @@ PATIENCE = 15.0  # seconds for which the state is waited for
 LEASE_AND_MORE = LEASE_SECONDS + 10.0  # a change waits until what a relay that died holds is free
 _PAUSE = 0.02  # seconds between reads of a round of another relay
 ENVELOPES = 90
-_MOST_IN_HAND = 900  # while it is waited for those of a relay that died
+_MOST_CLAIMED = 900  # while it is waited for those of a relay that died
 APART = 1_000
 """Microseconds between rounds: the ids of one's copies, which count time, end before those of the next."""
 
@@ -122,14 +122,14 @@ class Relay:
         Raises the errors of the change, with nothing changed; StoreUnavailable when others have the state all the
         time.
         """
-        hand = ClaimedEnvelopes(())
+        claimed = ClaimedEnvelopes(())
         with self._lock.plain:
             try:
-                while (held := self._take(hand, LEASE_AND_MORE)) is not None:
+                while (held := self._take(claimed, LEASE_AND_MORE)) is not None:
                     if (state := self._changed(held, change)) is not None:
                         return state
             finally:
-                hand.release()
+                claimed.release()
         raise StoreUnavailable(f"topic {self._topic!r} is changed by others all the time: try again")
 
     def _changed(self, held: Held, change: Callable[[TopicState], TopicState]) -> TopicState | None:
@@ -189,16 +189,16 @@ class Relay:
 
     def _relay(self, messages: list[Message]) -> bool:
         """Relay messages in as many rounds as it takes; False when others had the state for too long."""
-        hand = ClaimedEnvelopes(messages)
+        claimed = ClaimedEnvelopes(messages)
         try:
-            while not self._stopped and (held := self._take(hand)) is not None:
-                if not self._step(held, hand):
+            while not self._stopped and (held := self._take(claimed)) is not None:
+                if not self._step(held, claimed):
                     return True
             return False
         finally:
-            hand.release()
+            claimed.release()
 
-    def _take(self, hand: ClaimedEnvelopes, patience: float | None = None) -> Held | None:
+    def _take(self, claimed: ClaimedEnvelopes, patience: float | None = None) -> Held | None:
         """Claim the state, with no round under way that is not complete; None when others have it for too long."""
         began = time.monotonic()
         until = began + (PATIENCE if patience is None else patience)
@@ -207,7 +207,7 @@ class Relay:
             if held is None:
                 return None
             try:
-                if self._is_free(held.state, hand, courteous=time.monotonic() < began + TURN):
+                if self._is_free(held.state, claimed, courteous=time.monotonic() < began + TURN):
                     return held
             except BaseException:
                 held.release()
@@ -216,7 +216,7 @@ class Relay:
             time.sleep(_PAUSE)
         return None
 
-    def _is_free(self, state: TopicState, hand: ClaimedEnvelopes, *, courteous: bool) -> bool:
+    def _is_free(self, state: TopicState, claimed: ClaimedEnvelopes, *, courteous: bool) -> bool:
         """Return whether no round is under way, or the one that is was completed now."""
         round_ = state.round
         if round_ is None or round_.at == self._done:
@@ -225,18 +225,18 @@ class Relay:
         if courteous and is_young and round_.by != self._name:
             return False
         self._copy(state, round_, None)
-        if not round_.filling and not self._acked(round_, hand):
-            if len(hand) < _MOST_IN_HAND:
-                hand.add(self._receive(0.0))  # maybe what the relay that died had
+        if not round_.filling and not self._acked(round_, claimed):
+            if len(claimed) < _MOST_CLAIMED:
+                claimed.add(self._receive(0.0))  # maybe what the relay that died had
             return False
         self._done = round_.at
         return True
 
-    def _step(self, held: Held, hand: ClaimedEnvelopes) -> bool:
+    def _step(self, held: Held, claimed: ClaimedEnvelopes) -> bool:
         """Begin the next round and carry it out; False when nothing is left to do."""
         before = held.state
         try:
-            state, round_, envelopes = self._next(before.completed(), held, hand)
+            state, round_, envelopes = self._next(before.completed(), held, claimed)
         except BaseException:
             held.release()
             raise
@@ -246,12 +246,12 @@ class Relay:
             return False
         if not self._replace(held, state):
             return True
-        hand.entered(round_)
+        claimed.entered(round_)
         if round_ is not None:
             self._copy(state, round_, envelopes)
-            if round_.filling or self._acked(round_, hand):
+            if round_.filling or self._acked(round_, claimed):
                 self._done = round_.at
-        return bool(hand) or state.filling() is not None
+        return bool(claimed) or state.filling() is not None
 
     def _replace(self, held: Held, state: TopicState) -> bool:
         """Store another state; False when another client has changed it."""
@@ -270,7 +270,7 @@ class Relay:
         return True
 
     def _next(
-        self, state: TopicState, held: Held, hand: ClaimedEnvelopes
+        self, state: TopicState, held: Held, claimed: ClaimedEnvelopes
     ) -> tuple[TopicState, Round | None, Sequence[Envelope]]:
         """Return the next step: the state with a round and its envelopes, or a state without one."""
         due, at = self._log_context.store.now(), self.moment(state)
@@ -279,7 +279,7 @@ class Relay:
             state = state.with_subscription(name, record)
             if chunk is None:
                 continue
-            if self._filled and hand and not chunk.last:
+            if self._filled and claimed and not chunk.last:
                 break
             self._filled = True
             round_ = Round(
@@ -287,7 +287,7 @@ class Relay:
             )
             return state.entered(round_), round_, chunk.envelopes
         self._filled = False
-        chosen = hand.next(self._log_context.store.now())
+        chosen = claimed.next(self._log_context.store.now())
         if not chosen:
             return state, None, ()
         round_ = Round(at, due, self._name, tuple(message.receipt for message in chosen))
@@ -320,13 +320,13 @@ class Relay:
             envelopes = [each for each in found if each is not None]
         self.targets.copy(state, round_, envelopes, again=again)
 
-    def _acked(self, round_: Round, hand: ClaimedEnvelopes) -> bool:
+    def _acked(self, round_: Round, claimed: ClaimedEnvelopes) -> bool:
         """Ack the messages of a round; False when another relay holds some, and acks them when it finds the round."""
         try:
             self._log.ack(round_.messages)
         except LeaseLost as error:
             lost = [str(Receipt.parse(receipt).id) for receipt in error.messages]
-            left = [each for each in lost if not hand.ack(each)]
+            left = [each for each in lost if not claimed.ack(each)]
             return not any(is_waiting(self._log_context, each) for each in left)
         return True
 

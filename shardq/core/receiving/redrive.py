@@ -113,8 +113,8 @@ def redrive(
                 _check_is_source(target)
             return moved
         engine = SettleEngine(source, BYTES)
-        with _holding(source, engine) as hold:
-            while moved < limit and (held := hold()):
+        with _claiming(source, engine) as claim_next:
+            while moved < limit and (held := claim_next()):
                 letters = list(_readable(target, held, wanted))
                 largest = max([largest, *(each.largest for each in letters)])
                 own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
@@ -159,7 +159,7 @@ def _counted(target: QueueContext, moved: Callable[[], int]) -> Iterator[None]:
 
 
 @contextmanager
-def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[], list[HeldSlice]]]:
+def _claiming(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[], list[HeldSlice]]]:
     """Return a function that claims the next dead letters at each call.
 
     They are held until the end, and released then.
@@ -173,7 +173,7 @@ def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[]
     claimed: list[HeldSlice] = []
     keeper = LeaseKeeper(engine, source.retry, lambda: microseconds(REDRIVE_LEASE_SECONDS))
 
-    def hold() -> list[HeldSlice]:
+    def claim_next() -> list[HeldSlice]:
         claimed[:] = [piece for piece in claimed if piece.open]
         held = receiving.fill(REDRIVE_BATCH, thorough=True)
         claimed.extend(held)
@@ -181,7 +181,7 @@ def _holding(source: QueueContext, engine: SettleEngine) -> Iterator[Callable[[]
         return held
 
     try:
-        yield hold
+        yield claim_next
     except BaseException:
         with suppress(ShardqError):  # what ended the redrive is what the caller has to know
             release_uncounted(source, claimed)
