@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardq.service.access import ROLES, Grant, KeyFile
+from shardq.service.keys import ROLES, Grant, KeyFile
 from shardq.service.application import Service, ServiceOptions
 from shardq.service.serving import ServePlan, serve
 

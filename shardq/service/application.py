@@ -22,10 +22,10 @@ from shardq.base.log import Log
 from shardq.base.texts import masked
 from shardq.core.settings import check_number
 from shardq.errors import ShardqError
-from shardq.service.access import Grant, KeyFile
-from shardq.service.desk import Desk, Doctor, Mask, StoreReads
+from shardq.service.keys import Grant, KeyFile
+from shardq.service.store_access import StoreAccess, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint, description
-from shardq.service.guard import HEALTH, LOOPBACK, Guard
+from shardq.service.security import HEALTH, LOOPBACK, SecurityMiddleware
 from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.sessions import Identity, RateLimits, Sessions
@@ -103,7 +103,7 @@ class Service:
             404: self._missing,
             405: self._missing,
         }
-        self._app = Guard(Starlette(routes=self._routes(), exception_handlers=handlers), self.options.hosts)
+        self._app = SecurityMiddleware(Starlette(routes=self._routes(), exception_handlers=handlers), self.options.hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or the events of the lifespan."""
@@ -159,19 +159,19 @@ class Service:
 
     # -- calls of endpoints -------------------------------------------------------------------------------------
 
-    def desk(self, identity: Identity) -> Desk:
+    def access(self, identity: Identity) -> StoreAccess:
         """Return what a call of an endpoint works with."""
-        return Desk(self.store, identity.grant, self.options.read_only, self._mask, self._doctor)
+        return StoreAccess(self.store, identity.grant, self.options.read_only, self._mask, self._doctor)
 
-    async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
+    async def perform(self, endpoint: Endpoint, access: StoreAccess, name: str, given: Any) -> Any:
         """Call an endpoint if the key allows it. An action is logged, whatever became of it."""
-        with self.noting_refusal(desk.grant, endpoint, name, given):
-            desk.check(endpoint.role, endpoint.queue_of(name))
+        with self.noting_refusal(access.grant, endpoint, name, given):
+            access.check(endpoint.role, endpoint.queue_of(name))
         if not endpoint.is_action:
-            return await endpoint.call(desk, name, given)
+            return await endpoint.call(access, name, given)
         outcome, answer = "failed", None
         try:
-            answer = await endpoint.call(desk, name, given)
+            answer = await endpoint.call(access, name, given)
             outcome = "done"
         except ShardqError as error:
             outcome = error.code
@@ -182,10 +182,10 @@ class Service:
         else:
             return answer
         finally:
-            desk.store.forget()
-            changed = answer.changed if isinstance(answer, Changed) else desk.tally.changed or None
+            access.store.forget()
+            changed = answer.changed if isinstance(answer, Changed) else access.tally.changed or None
             numbers = {} if changed is None else {"changed": changed}
-            self.note(desk.grant.name, endpoint.name, outcome, on=name, given=_plain(given), **numbers)
+            self.note(access.grant.name, endpoint.name, outcome, on=name, given=_plain(given), **numbers)
 
     @contextmanager
     def noting_refusal(
@@ -233,7 +233,7 @@ class Service:
                 if endpoint.is_action and self.sessions.keys is not None:
                     self.sessions.check_csrf(identity, request.headers.get("x-csrf-token"))
                 given = await self._given(endpoint, request)
-            found = await self.perform(endpoint, self.desk(identity), name, given)
+            found = await self.perform(endpoint, self.access(identity), name, given)
             return Response(msgspec.json.encode(found), media_type="application/json")
 
         return answer

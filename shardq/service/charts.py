@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from shardq.history import History, read_histories
-from shardq.service.desk import Desk, Forbidden
+from shardq.service.store_access import StoreAccess, Forbidden
 
 __all__ = ["ListHistories", "Range", "list_histories", "show_history", "show_total_history"]
 
@@ -37,33 +37,33 @@ class HistoriesView(msgspec.Struct, frozen=True, kw_only=True):
     histories: list[History]
 
 
-async def show_total_history(desk: Desk, _name: str, given: Range) -> History:
+async def show_total_history(access: StoreAccess, _name: str, given: Range) -> History:
     """Return the history of all queues together. The key has to see all of them."""
-    names = await desk.store.names()
-    if len(desk.seen(names)) < len(names):
-        raise Forbidden(f"the key {desk.grant.name!r} does not see all queues: ask for the history of each")
-    return (await _read(desk, [None], given.since, given.points))[0]
+    names = await access.store.names()
+    if len(access.seen(names)) < len(names):
+        raise Forbidden(f"the key {access.grant.name!r} does not see all queues: ask for the history of each")
+    return (await _read(access, [None], given.since, given.points))[0]
 
 
-async def show_history(desk: Desk, name: str, given: Range) -> History:
+async def show_history(access: StoreAccess, name: str, given: Range) -> History:
     """Return the history of a queue: numbers of messages, rates, and how long messages waited and were worked on."""
-    await desk.store.settings(name)  # which raises QueueNotFound
-    return (await _read(desk, [name], given.since, given.points))[0]
+    await access.store.settings(name)  # which raises QueueNotFound
+    return (await _read(access, [name], given.since, given.points))[0]
 
 
-async def list_histories(desk: Desk, _name: str, given: ListHistories) -> HistoriesView:
+async def list_histories(access: StoreAccess, _name: str, given: ListHistories) -> HistoriesView:
     """Return the histories of some queues. Those that do not exist have none."""
     names = list(dict.fromkeys(given.queues.split(",")))[:MOST_QUEUES]
     for name in names:
-        desk.check("read", name)
-    return HistoriesView(histories=await _read(desk, names, given.since, given.points))
+        access.check("read", name)
+    return HistoriesView(histories=await _read(access, names, given.since, given.points))
 
 
-async def _read(desk: Desk, names: Sequence[str | None], since: float, points: int) -> list[History]:
+async def _read(access: StoreAccess, names: Sequence[str | None], since: float, points: int) -> list[History]:
     """Read histories, or return those that were read since the last sample may have been taken."""
 
     def read() -> list[History]:
-        return read_histories(desk.store.sync, names, since=since, points=points)
+        return read_histories(access.store.sync, names, since=since, points=points)
 
     key = (tuple(names), since, points)
-    return await desk.store.histories.read(key, lambda: asyncio.to_thread(read))
+    return await access.store.histories.read(key, lambda: asyncio.to_thread(read))

@@ -11,17 +11,17 @@ import msgspec
 from shardq import Event
 from shardq.base.shard import NAME
 from shardq.history import History
-from shardq.service import charts, features, letters, messages, queues
+from shardq.service import charts, dead_letters, features, messages, queues
 from shardq.service import parameters as given
 from shardq.service import views as view
-from shardq.service.access import Role
-from shardq.service.desk import Desk
+from shardq.service.keys import Role
+from shardq.service.store_access import StoreAccess
 from shardq.service.problems import Problem
 
 __all__ = ["ACTIONS", "ENDPOINTS", "Endpoint", "description"]
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
-Call = Callable[[Desk, str, Any], Awaitable[Any]]
+Call = Callable[[StoreAccess, str, Any], Awaitable[Any]]
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -88,10 +88,10 @@ ENDPOINTS = (
     Endpoint("DELETE", "/message/{id}", "act", messages.remove_message, given.Nothing, view.Changed),
     Endpoint("GET", "/trace/{id}", "read", messages.trace_message, given.Nothing, list[Event]),
     Endpoint(
-        "GET", "/dead-letters/{queue}", "read", letters.list_letters, given.Letters, view.DeadLettersView
+        "GET", "/dead-letters/{queue}", "read", dead_letters.list_dead_letters, given.ListDeadLetters, view.DeadLettersView
     ),
-    Endpoint("POST", "/redrive/{queue}", "act", letters.redrive, given.Redrive, view.Changed),
-    Endpoint("POST", "/remove/{queue}", "act", letters.remove_messages, given.RemoveMessages, view.Changed),
+    Endpoint("POST", "/redrive/{queue}", "act", dead_letters.redrive, given.Redrive, view.Changed),
+    Endpoint("POST", "/remove/{queue}", "act", dead_letters.remove_messages, given.RemoveMessages, view.Changed),
     Endpoint(
         "POST", "/remove-matching/{queue}", "act", messages.remove_matching, given.ScanFilter, view.Changed
     ),

@@ -18,8 +18,8 @@ import msgspec
 from shardq import Event, StoredMessage
 from shardq.client.queue_internals import stored_in
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.service.desk import Desk, NotFound, gathered
-from shardq.service.parameters import Letters, ListMessages, Nothing, OneMessage, ScanFilter, Send
+from shardq.service.store_access import StoreAccess, NotFound, gathered
+from shardq.service.parameters import ListDeadLetters, ListMessages, Nothing, OneMessage, ScanFilter, Send
 from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
@@ -62,30 +62,30 @@ PAGE = 50  # messages that are read at a time, as they may be large
 _AT_ONCE = 8  # messages that are removed
 
 
-async def list_messages(desk: Desk, name: str, given: ListMessages) -> MessagesView:
+async def list_messages(access: StoreAccess, name: str, given: ListMessages) -> MessagesView:
     """Return a page of the messages that match, without receiving any."""
-    await desk.store.settings(name)  # so that a wrong name is reported
-    now = await desk.client.now()
+    await access.store.settings(name)  # so that a wrong name is reported
+    now = await access.client.now()
 
     async def read() -> MessagesView:
-        return await asyncio.to_thread(partial(_scan, desk, name, given, now))
+        return await asyncio.to_thread(partial(_scan, access, name, given, now))
 
-    keyed = desk.grant.queues if given.header else None  # of the headers that it names, some may be hidden
-    found = await desk.store.shared.read(("messages", name, given, keyed), read)
-    return msgspec.structs.replace(found, messages=[without_hidden(desk, each) for each in found.messages])
+    keyed = access.grant.queues if given.header else None  # of the headers that it names, some may be hidden
+    found = await access.store.shared.read(("messages", name, given, keyed), read)
+    return msgspec.structs.replace(found, messages=[without_hidden(access, each) for each in found.messages])
 
 
-def _scan(desk: Desk, name: str, given: ListMessages, now: datetime) -> MessagesView:
-    page, scanned = scan(name, given, _stored(desk, name, given), partial(_matches, desk, given, now))
+def _scan(access: StoreAccess, name: str, given: ListMessages, now: datetime) -> MessagesView:
+    page, scanned = scan(name, given, _stored(access, name, given), partial(_matches, access, given, now))
     most = MOST_SHOWN_IN_LISTS if given.bodies else None
     return MessagesView(
-        messages=[shown_message(desk, name, each, most=most) for each in page],
+        messages=[shown_message(access, name, each, most=most) for each in page],
         **msgspec.structs.asdict(scanned),
     )
 
 
-def _stored(desk: Desk, name: str, given: ScanFilter) -> Iterable[StoredMessage]:
-    queue = desk.store.sync.queue(name)
+def _stored(access: StoreAccess, name: str, given: ScanFilter) -> Iterable[StoredMessage]:
+    queue = access.store.sync.queue(name)
     if given.blocked:
         return queue.peek(given.scan, blocked=True)
     return islice(stored_in(queue, PAGE), given.scan)
@@ -93,7 +93,7 @@ def _stored(desk: Desk, name: str, given: ScanFilter) -> Iterable[StoredMessage]
 
 def scan(
     name: str,
-    given: ListMessages | Letters,
+    given: ListMessages | ListDeadLetters,
     stored: Iterable[StoredMessage],
     matches: Callable[[StoredMessage], bool],
 ) -> tuple[list[StoredMessage], Scanned]:
@@ -127,7 +127,7 @@ def pages_of(count: int, size: int) -> int:
     return max(1, math.ceil(count / size))
 
 
-def _matches(desk: Desk, given: ScanFilter, now: datetime, message: StoredMessage) -> bool:
+def _matches(access: StoreAccess, given: ScanFilter, now: datetime, message: StoredMessage) -> bool:
     age = (now - message.enqueued_at).total_seconds()
     return (
         (not given.state or message.state.value == given.state)
@@ -135,18 +135,18 @@ def _matches(desk: Desk, given: ScanFilter, now: datetime, message: StoredMessag
         and (given.priority is None or message.priority == given.priority)
         and (given.older is None or age >= given.older)
         and (given.younger is None or age <= given.younger)
-        and (not given.header or _has_header(desk, given.header, message.headers))
+        and (not given.header or _has_header(access, given.header, message.headers))
     )
 
 
-def _has_header(desk: Desk, wanted: str, headers: Mapping[str, Any]) -> bool:
+def _has_header(access: StoreAccess, wanted: str, headers: Mapping[str, Any]) -> bool:
     """Return whether a message has a header as ``name`` or ``name=value``, among those that the key sees."""
     name, equals, value = wanted.partition("=")
     matches = name in headers and (not equals or str(headers[name]) == value)
-    return matches and not _names_hidden(desk, name, headers[name])
+    return matches and not _names_hidden(access, name, headers[name])
 
 
-def shown_message(desk: Desk, queue: str, message: StoredMessage, *, most: int | None) -> MessageView:
+def shown_message(access: StoreAccess, queue: str, message: StoredMessage, *, most: int | None) -> MessageView:
     """Return a message as it is shown, with up to ``most`` bytes of its body, or without it."""
     body = message.body
     size = message.large.size if message.large is not None else len(body)
@@ -166,18 +166,18 @@ def shown_message(desk: Desk, queue: str, message: StoredMessage, *, most: int |
         expires_at=message.expires_at,
         owner=message.owner,
         blocked=message.blocked,
-        **({} if most is None else _body(desk, queue, body, most)),
+        **({} if most is None else _body(access, queue, body, most)),
     )
 
 
-def without_hidden(desk: Desk, message: MessageView) -> MessageView:
+def without_hidden(access: StoreAccess, message: MessageView) -> MessageView:
     """Return a message without the headers that name a queue which the key does not see."""
-    headers = {name: value for name, value in message.headers.items() if not _names_hidden(desk, name, value)}
+    headers = {name: value for name, value in message.headers.items() if not _names_hidden(access, name, value)}
     return message if headers == message.headers else msgspec.structs.replace(message, headers=headers)
 
 
-def _names_hidden(desk: Desk, header: str, value: Any) -> bool:
-    return any(map(desk.hides, _queues_in(header, value)))
+def _names_hidden(access: StoreAccess, header: str, value: Any) -> bool:
+    return any(map(access.hides, _queues_in(header, value)))
 
 
 def _queues_in(header: str, value: Any) -> Iterable[object]:
@@ -193,11 +193,11 @@ def _header(value: object) -> object:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
-def _body(desk: Desk, queue: str, body: bytes | None, most: int) -> dict[str, Any]:
+def _body(access: StoreAccess, queue: str, body: bytes | None, most: int) -> dict[str, Any]:
     if body is None:
         return {"encoding": "large"}
     try:
-        shown = _as_bytes(desk.shown(queue, body))
+        shown = _as_bytes(access.shown(queue, body))
     except Exception:  # a mask that fails, or returns what cannot be shown, shows nothing
         shown = None
     return {"encoding": "masked"} if shown is None else _encoded(shown, most)
@@ -246,37 +246,37 @@ def _is_flat(value: Any, depth: int) -> bool:
     return depth > 0 and all(_is_flat(each, depth - 1) for each in inner)
 
 
-async def show_message(desk: Desk, message_id: str, given: OneMessage) -> MessageView:
+async def show_message(access: StoreAccess, message_id: str, given: OneMessage) -> MessageView:
     """Return one message in any state."""
     name = message_id.partition(":")[0]
 
     async def read() -> StoredMessage | None:
-        return await (await desk.client.queue(name)).get(message_id)
+        return await (await access.client.queue(name)).get(message_id)
 
-    found = await desk.store.shared.read(("message", message_id), read)
+    found = await access.store.shared.read(("message", message_id), read)
     if found is None:
         raise NotFound(f"message {message_id} is not stored: it was processed, moved or removed")
     most = None if not given.body else 2**62 if given.all else MOST_SHOWN
-    return without_hidden(desk, shown_message(desk, name, found, most=most))
+    return without_hidden(access, shown_message(access, name, found, most=most))
 
 
-async def trace_message(desk: Desk, message_id: str, _given: Nothing) -> list[Event]:
+async def trace_message(access: StoreAccess, message_id: str, _given: Nothing) -> list[Event]:
     """Return what became of a message, as far as its queue keeps events."""
 
     async def read() -> Sequence[Event]:
-        return await (await desk.client.queue(message_id.partition(":")[0])).trace(message_id)
+        return await (await access.client.queue(message_id.partition(":")[0])).trace(message_id)
 
-    events = await desk.store.shared.read(("trace", message_id), read)
+    events = await access.store.shared.read(("trace", message_id), read)
     return [
-        msgspec.structs.replace(each, to=None) if desk.hides(each.to) else each
+        msgspec.structs.replace(each, to=None) if access.hides(each.to) else each
         for each in events
-        if not desk.hides(each.message_id)  # it was in another queue then
+        if not access.hides(each.message_id)  # it was in another queue then
     ]
 
 
-async def send(desk: Desk, name: str, given: Send) -> SentView:
+async def send(access: StoreAccess, name: str, given: Send) -> SentView:
     """Send a message."""
-    queue = await desk.client.queue(name)
+    queue = await access.client.queue(name)
     async with queue.producer() as producer:
         sent = await producer.send(
             _sent_body(given),
@@ -306,14 +306,14 @@ def _sent_body(given: Send) -> bytes:
     return body
 
 
-async def remove_message(desk: Desk, message_id: str, _given: Nothing) -> Changed:
+async def remove_message(access: StoreAccess, message_id: str, _given: Nothing) -> Changed:
     """Remove one message in any state."""
     return Changed(
-        changed=int(await (await desk.client.queue(message_id.partition(":")[0])).remove(message_id))
+        changed=int(await (await access.client.queue(message_id.partition(":")[0])).remove(message_id))
     )
 
 
-async def remove_matching(desk: Desk, name: str, given: ScanFilter) -> Changed:
+async def remove_matching(access: StoreAccess, name: str, given: ScanFilter) -> Changed:
     """Remove the messages that match, out of the first ``scan`` of the queue, in any state.
 
     A request has to end soon, so it reads no whole queue as :meth:`shardq.Queue.remove_where` does.
@@ -323,24 +323,24 @@ async def remove_matching(desk: Desk, name: str, given: ScanFilter) -> Changed:
             f"state, header, group, priority, older, younger, blocked: give one of them; to remove all messages of "
             f"{name}, purge it"
         )
-    now = await desk.client.now()
+    now = await access.client.now()
 
     def choose() -> tuple[list[str], int]:
-        stored = list(_stored(desk, name, given))
-        return [each.id for each in stored if _matches(desk, given, now, each)], len(stored)
+        stored = list(_stored(access, name, given))
+        return [each.id for each in stored if _matches(access, given, now, each)], len(stored)
 
     ids, scanned = await asyncio.to_thread(choose)
-    return await remove_each(desk, name, ids, more=scanned >= given.scan)
+    return await remove_each(access, name, ids, more=scanned >= given.scan)
 
 
-async def remove_each(desk: Desk, name: str, ids: Iterable[str], *, more: bool) -> Changed:
+async def remove_each(access: StoreAccess, name: str, ids: Iterable[str], *, more: bool) -> Changed:
     """Remove messages by their ids, each once. Those that are removed before an error count as changed."""
-    queue, places = await desk.client.queue(name), asyncio.Semaphore(_AT_ONCE)
+    queue, places = await access.client.queue(name), asyncio.Semaphore(_AT_ONCE)
 
     async def remove(identity: str) -> None:
         async with places:
             removed = await queue.remove(identity)
-        desk.tally.changed += removed
+        access.tally.changed += removed
 
     await gathered(map(remove, dict.fromkeys(ids)))
-    return Changed(changed=desk.tally.changed, more=more)
+    return Changed(changed=access.tally.changed, more=more)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from shardq.service import features, letters, messages, queues
+from shardq.service import dead_letters, features, messages, queues
 from shardq.service import parameters as given
 from shardq.service.endpoints import ENDPOINTS, Endpoint
 from shardq.service.views import ConsumersView, ConsumerView, ShardsView, ShardView, WorkflowDetail
@@ -119,13 +119,13 @@ async def _message(ask: Ask, name: str, wanted: given.OneMessage) -> Content:
     return {"view": view, "events": events}
 
 
-async def _all_letters(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
+async def _all_dead_letters(ask: Ask, _name: str, wanted: given.ListQueues) -> Content:
     shown = msgspec.structs.replace(wanted, exact=False, sort="dead", size=200)
     return {"view": await ask(queues.list_queues, given=shown), **_SURVEYED}
 
 
-async def _letters(ask: Ask, name: str, wanted: given.Letters) -> Content:
-    return {"view": await ask(letters.list_letters, name, wanted)}
+async def _dead_letters(ask: Ask, name: str, wanted: given.ListDeadLetters) -> Content:
+    return {"view": await ask(dead_letters.list_dead_letters, name, wanted)}
 
 
 async def _consumers(ask: Ask, _name: str, wanted: given.ListConsumers) -> Content:
@@ -210,8 +210,8 @@ PAGES = (
     Page("/queues/{queue:path}", "queue", "Queue", given.Shards, _queue),
     Page("/messages/{queue:path}", "messages", "Messages", given.ListMessages, _messages),
     Page("/message/{id:path}", "message", "Message", given.OneMessage, _message),
-    Page("/dead-letters", "all_letters", "Dead letters", given.ListQueues, _all_letters),
-    Page("/dead-letters/{queue:path}", "letters", "Dead letters", given.Letters, _letters),
+    Page("/dead-letters", "all_dead_letters", "Dead letters", given.ListQueues, _all_dead_letters),
+    Page("/dead-letters/{queue:path}", "dead_letters", "Dead letters", given.ListDeadLetters, _dead_letters),
     Page("/consumers", "consumers", "Consumers", given.ListConsumers, _consumers),
     Page("/tasks", "tasks", "Workers and tasks", given.ListTasks, _tasks),
     Page("/workflows", "workflows", "Workflows", given.ListWorkflows, _workflows),

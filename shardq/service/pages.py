@@ -17,8 +17,8 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from shardq.errors import ShardqError
-from shardq.service.access import Grant
-from shardq.service.desk import Desk, StoreReads
+from shardq.service.keys import Grant
+from shardq.service.store_access import StoreAccess, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
 from shardq.service.forms import Said, back_to, form_given, report_of, said_before
@@ -69,7 +69,7 @@ class Behind(Protocol):
     def read_only(self) -> bool:
         """True when nothing can be changed."""
 
-    def desk(self, identity: Identity) -> Desk:
+    def access(self, identity: Identity) -> StoreAccess:
         """Return what a call of an endpoint works with."""
 
     def note(self, key: str, action: str, outcome: str) -> None:
@@ -78,7 +78,7 @@ class Behind(Protocol):
     def noting_refusal(self, grant: Grant, endpoint: Endpoint, name: str) -> AbstractContextManager[None]:
         """Log an action that the block refuses before its call."""
 
-    async def perform(self, endpoint: Endpoint, desk: Desk, name: str, given: Any) -> Any:
+    async def perform(self, endpoint: Endpoint, access: StoreAccess, name: str, given: Any) -> Any:
         """Call an endpoint."""
 
 
@@ -119,12 +119,12 @@ def _showing(service: Behind, page: Page) -> Answer:
             raise
         fields = [(name, value) for name, value in fields_of(request.scope["query_string"]) if value]
         given = read_fields(page.given, fields)
-        desk, name = service.desk(identity), next(iter(request.path_params.values()), "")
+        access, name = service.access(identity), next(iter(request.path_params.values()), "")
 
         async def ask(call: Any, queue: str = "", given: Any = None) -> Any:
             endpoint = page.endpoint(call)
             wanted = endpoint.given() if given is None else given
-            return await service.perform(endpoint, desk, queue, wanted)
+            return await service.perform(endpoint, access, queue, wanted)
 
         began = time.monotonic()
         content = await page.load(ask, name, given)
@@ -133,7 +133,7 @@ def _showing(service: Behind, page: Page) -> Answer:
             "name": name,
             "given": given,
             "fields": _fields(given),
-            "may": desk.may,
+            "may": access.may,
             "title": page.title,
         }
         return _page(service, request, page.template, content, identity)
@@ -213,7 +213,7 @@ def _doing(service: Behind) -> Answer:
         try:
             with service.noting_refusal(identity.grant, endpoint, name):
                 given = form_given(endpoint.given, fields)
-            said = report_of(action, await service.perform(endpoint, service.desk(identity), name, given))
+            said = report_of(action, await service.perform(endpoint, service.access(identity), name, given))
         except (ShardqError, Refused) as error:
             problem = problem_of(error)
             said = Said("failed", "it failed" if problem is None else problem.detail)

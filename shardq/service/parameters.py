@@ -14,7 +14,7 @@ __all__ = [
     "Confirmed",
     "CreateQueue",
     "Evict",
-    "Letters",
+    "ListDeadLetters",
     "ListConsumers",
     "ListMessages",
     "ListQueues",
@@ -140,7 +140,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unique_key: Text | None = None
 
 
-class Letters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListDeadLetters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which dead letters of a dead-letter queue. ``reason`` is a part of their reason."""
 
     reason: Text = ""

@@ -6,7 +6,7 @@ import msgspec
 
 from shardq import errors
 from shardq.base.texts import masked
-from shardq.service.desk import Forbidden, NotFound
+from shardq.service.store_access import Forbidden, NotFound
 
 __all__ = ["Problem", "Refused", "problem_of"]
 

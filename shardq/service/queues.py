@@ -16,7 +16,7 @@ from shardq.base.shard import INTERNAL
 from shardq.base.texts import many
 from shardq.core.settings import check_setting_name
 from shardq.errors import InvalidSetting
-from shardq.service.desk import Desk, gathered
+from shardq.service.store_access import StoreAccess, gathered
 from shardq.service.messages import page_of, pages_of
 from shardq.service.parameters import (
     Confirmed,
@@ -75,16 +75,16 @@ _SORTS: Mapping[str, Callable[[QueueRow], Any]] = {
 }
 
 
-async def overview(desk: Desk, _name: str, _given: Nothing) -> OverviewView:
+async def overview(access: StoreAccess, _name: str, _given: Nothing) -> OverviewView:
     """Return all queues together, as far as they are counted yet."""
-    names = desk.seen(await desk.store.names())
-    rows = list((await desk.counted(names, PAINT_SECONDS)).values())
+    names = access.seen(await access.store.names())
+    rows = list((await access.counted(names, PAINT_SECONDS)).values())
     dead_queues = {row.dead_letter_queue for row in rows}
     own = [row for row in rows if row.name not in dead_queues]  # whose letters are counted as dead
     return OverviewView(
         queues=len(names),
         counted=len(rows),
-        counted_at=desk.store.survey.ended_at,
+        counted_at=access.store.survey.ended_at,
         ready=sum(row.ready for row in own),
         delayed=sum(row.delayed for row in own),
         in_flight=sum(row.in_flight for row in own),
@@ -111,19 +111,19 @@ def _attention(row: QueueRow) -> Sequence[str]:
     return found
 
 
-async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
+async def list_queues(access: StoreAccess, _name: str, given: ListQueues) -> QueuesView:
     """Return a page of the queues whose names contain a text."""
     words = given.search.casefold()
-    names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
+    names = [name for name in access.seen(await access.store.names()) if words in name.casefold()]
     known: Mapping[str, QueueRow] = {}
     if given.sort != "name" or not given.exact:
-        known = await desk.counted(names, PAINT_SECONDS)
+        known = await access.counted(names, PAINT_SECONDS)
         if given.sort != "name":
             counted = sorted(known.values(), key=lambda row: (_SORTS[given.sort](row), row.name))
             names = [*(row.name for row in counted), *(name for name in names if name not in known)]
     page = page_of(names, given.page, given.size)
     if given.exact:
-        known = await desk.rows(page)
+        known = await access.rows(page)
         page = [name for name in page if name in known]
     return QueuesView(
         queues=[known.get(name) or QueueRow(name=name, error="not counted yet") for name in page],
@@ -131,33 +131,33 @@ async def list_queues(desk: Desk, _name: str, given: ListQueues) -> QueuesView:
         page=given.page,
         pages=pages_of(len(names), given.size),
         counted=len(known),
-        counted_at=None if given.exact else desk.store.survey.ended_at,
+        counted_at=None if given.exact else access.store.survey.ended_at,
     )
 
 
-async def show_queue(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
+async def show_queue(access: StoreAccess, name: str, _given: Nothing) -> QueueDetail:
     """Return a queue with its counts and settings."""
-    row, settings = await asyncio.gather(desk.row(name), desk.store.settings(name))
+    row, settings = await asyncio.gather(access.row(name), access.store.settings(name))
     if settings.dead_letter_queue != row.dead_letter_queue:  # the key does not see it
         settings = msgspec.structs.replace(settings, dead_letter_queue=None)
     return QueueDetail(queue=row, settings=msgspec.to_builtins(settings))
 
 
-async def create_queue(desk: Desk, _name: str, given: CreateQueue) -> QueueDetail:
+async def create_queue(access: StoreAccess, _name: str, given: CreateQueue) -> QueueDetail:
     """Create a queue with its dead-letter queue."""
-    desk.check("manage", given.name)
+    access.check("manage", given.name)
     _check_is_no_subscription(given.name)
-    await desk.client.create_queue(given.name, **_settings(desk, given.settings))
-    return await _changed(desk, given.name)
+    await access.client.create_queue(given.name, **_settings(access, given.settings))
+    return await _changed(access, given.name)
 
 
-async def alter_queue(desk: Desk, name: str, given: Settings) -> QueueDetail:
+async def alter_queue(access: StoreAccess, name: str, given: Settings) -> QueueDetail:
     """Change settings of a queue in use."""
-    await (await desk.client.queue(name)).alter(**_settings(desk, given.settings))
-    return await _changed(desk, name)
+    await (await access.client.queue(name)).alter(**_settings(access, given.settings))
+    return await _changed(access, name)
 
 
-def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(access: StoreAccess, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings that a key may make. Its messages go to no dead-letter queue that it does not see."""
     for name in given:  # each is an argument of a call, which has others
         check_setting_name(name)
@@ -165,21 +165,21 @@ def _settings(desk: Desk, given: Mapping[str, Any]) -> dict[str, Any]:
     if dead is not None and not isinstance(dead, str):
         raise InvalidSetting("dead_letter_queue: give the name of a queue")
     if dead is not None:
-        desk.check("manage", dead)
+        access.check("manage", dead)
         _check_is_no_subscription(dead)
     return dict(given)
 
 
-async def _changed(desk: Desk, name: str) -> QueueDetail:
-    desk.store.forget()
-    return await show_queue(desk, name, Nothing())
+async def _changed(access: StoreAccess, name: str) -> QueueDetail:
+    access.store.forget()
+    return await show_queue(access, name, Nothing())
 
 
-async def delete_queue(desk: Desk, name: str, given: Confirmed) -> Changed:
+async def delete_queue(access: StoreAccess, name: str, given: Confirmed) -> Changed:
     """Delete a queue with all its messages."""
     _check_confirmed(name, given)
     _check_is_no_subscription(name)
-    await desk.client.delete_queue(name)
+    await access.client.delete_queue(name)
     return Changed(changed=1)
 
 
@@ -191,10 +191,10 @@ def _check_is_no_subscription(name: str) -> None:
         )
 
 
-async def purge(desk: Desk, name: str, given: Confirmed) -> Changed:
+async def purge(access: StoreAccess, name: str, given: Confirmed) -> Changed:
     """Remove all messages of a queue, those in flight too."""
     _check_confirmed(name, given)
-    return Changed(changed=await (await desk.client.queue(name)).purge())
+    return Changed(changed=await (await access.client.queue(name)).purge())
 
 
 def _check_confirmed(name: str, given: Confirmed) -> None:
@@ -204,32 +204,32 @@ def _check_confirmed(name: str, given: Confirmed) -> None:
         )
 
 
-async def pause(desk: Desk, name: str, given: Pause) -> QueueDetail:
+async def pause(access: StoreAccess, name: str, given: Pause) -> QueueDetail:
     """Stop deliveries, sends or both."""
-    await (await desk.client.queue(name)).pause(delivery=given.delivery, sends=given.sends)
-    return await _changed(desk, name)
+    await (await access.client.queue(name)).pause(delivery=given.delivery, sends=given.sends)
+    return await _changed(access, name)
 
 
-async def resume(desk: Desk, name: str, _given: Nothing) -> QueueDetail:
+async def resume(access: StoreAccess, name: str, _given: Nothing) -> QueueDetail:
     """Allow deliveries and sends again."""
-    await (await desk.client.queue(name)).resume()
-    return await _changed(desk, name)
+    await (await access.client.queue(name)).resume()
+    return await _changed(access, name)
 
 
-async def sweep(desk: Desk, name: str, _given: Nothing) -> Changed:
+async def sweep(access: StoreAccess, name: str, _given: Nothing) -> Changed:
     """Remove leftovers and what has expired."""
-    return Changed(changed=await (await desk.client.queue(name)).sweep())
+    return Changed(changed=await (await access.client.queue(name)).sweep())
 
 
-async def show_shards(desk: Desk, name: str, given: Shards) -> ShardsView:
+async def show_shards(access: StoreAccess, name: str, given: Shards) -> ShardsView:
     """Return the shards of a queue that are in use, by depth or age."""
 
     async def read() -> Sequence[ShardState]:
-        return await (await desk.client.queue(name)).shard_states()
+        return await (await access.client.queue(name)).shard_states()
 
-    settings = await desk.store.settings(name)
-    states = await desk.store.shared.read(("shards", name), read)
-    now = await desk.client.now()
+    settings = await access.store.settings(name)
+    states = await access.store.shared.read(("shards", name), read)
+    now = await access.client.now()
     weights = [_weight(state, given.by, now) for state in states]
     largest = max(weights, default=0.0)
     return ShardsView(
@@ -267,22 +267,22 @@ def _level(weight: float, largest: float) -> int:
     return 0 if weight <= 0 else 1 + round(8 * math.log1p(weight) / math.log1p(largest))
 
 
-async def list_consumers(desk: Desk, name: str, _given: Nothing) -> ConsumersView:
+async def list_consumers(access: StoreAccess, name: str, _given: Nothing) -> ConsumersView:
     """Return the consumers of a queue, and what each of them holds."""
-    found = await desk.store.shared.read(("consumers", name), partial(_consumers_of, desk, name))
+    found = await access.store.shared.read(("consumers", name), partial(_consumers_of, access, name))
     return ConsumersView(consumers=[_consumer(name, each) for each in found], queues=1, total=1)
 
 
-async def _consumers_of(desk: Desk, name: str) -> Sequence[ConsumerState]:
-    return await (await desk.client.queue(name)).consumers()
+async def _consumers_of(access: StoreAccess, name: str) -> Sequence[ConsumerState]:
+    return await (await access.client.queue(name)).consumers()
 
 
-async def list_all_consumers(desk: Desk, _name: str, given: ListConsumers) -> ConsumersView:
+async def list_all_consumers(access: StoreAccess, _name: str, given: ListConsumers) -> ConsumersView:
     """Return the consumers of the queues whose names contain a text, of the first 200 of them."""
     words = given.search.casefold()
-    names = [name for name in desk.seen(await desk.store.names()) if words in name.casefold()]
+    names = [name for name in access.seen(await access.store.names()) if words in name.casefold()]
     read = names[:_MOST_WITH_CONSUMERS]
-    views = await gathered(list_consumers(desk, name, Nothing()) for name in read)
+    views = await gathered(list_consumers(access, name, Nothing()) for name in read)
     consumers = sorted(
         (each for view in views for each in view.consumers),
         key=lambda each: (-each.held, each.name or each.id),
@@ -294,6 +294,6 @@ def _consumer(queue: str, state: ConsumerState) -> ConsumerView:
     return ConsumerView(queue=queue, **msgspec.structs.asdict(state))
 
 
-async def evict(desk: Desk, name: str, given: Evict) -> Changed:
+async def evict(access: StoreAccess, name: str, given: Evict) -> Changed:
     """Release the messages that a dead consumer holds."""
-    return Changed(changed=await (await desk.client.queue(name)).evict(given.consumer, force=given.force))
+    return Changed(changed=await (await access.client.queue(name)).evict(given.consumer, force=given.force))

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shardq.errors import InvalidSetting
-from shardq.service.access import EVERYTHING, Grant, KeyFile, StoredKey
+from shardq.service.keys import EVERYTHING, Grant, KeyFile, StoredKey
 from shardq.service.problems import Refused
 
 __all__ = ["Identity", "RateLimits", "Sessions"]

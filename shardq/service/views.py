@@ -191,7 +191,7 @@ class DeadLettersView(Scanned, frozen=True, kw_only=True):
     """A page of the dead letters that match, and the reasons of all that were scanned."""
 
     reasons: list[Reason]
-    letters: list[DeadLetterView]
+    dead_letters: list[DeadLetterView]
 
 
 class ConsumerView(msgspec.Struct, frozen=True, kw_only=True):

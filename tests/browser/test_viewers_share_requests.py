@@ -50,7 +50,7 @@ class NoSurvey:
 
 def test_ten_viewers_of_a_page_ask_the_store_no_more_than_one(url, monkeypatch) -> None:
     requests = Requests()
-    monkeypatch.setattr("shardq.service.desk.connect", partial(shardq.connect, observer=requests))
+    monkeypatch.setattr("shardq.service.store_access.connect", partial(shardq.connect, observer=requests))
 
     async def asked(path: str) -> list[Counter[str]]:
         """Return what the store is asked for one viewer of a page, and for ten at the same time."""
@@ -77,7 +77,7 @@ def test_ten_viewers_of_a_page_ask_the_store_no_more_than_one(url, monkeypatch) 
 
 def test_ten_viewers_of_all_queues_have_them_counted_once(url, monkeypatch) -> None:
     requests = Requests()
-    monkeypatch.setattr("shardq.service.desk.connect", partial(shardq.connect, observer=requests))
+    monkeypatch.setattr("shardq.service.store_access.connect", partial(shardq.connect, observer=requests))
     with shardq.connect(url) as client:
         names = [client.create_queue(f"queue-{number}", dead_letter_queue=None).name for number in range(5)]
 

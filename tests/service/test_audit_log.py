@@ -20,15 +20,15 @@ from tests.service.forms import token_of
 def test_an_action_that_is_cut_off_is_logged_with_what_it_has_changed(url, orders, caplog) -> None:
     async def main() -> None:
         service, begun = Service(url), asyncio.Event()
-        desk = service.desk(Identity(Grant("ops", "act"), None))
+        access = service.access(Identity(Grant("ops", "act"), None))
 
         async def redrive(*_: object) -> None:
-            desk.tally.counting()(7)
+            access.tally.counting()(7)
             begun.set()
             await asyncio.Event().wait()
 
         endpoint = msgspec.structs.replace(ACTIONS["redrive"], call=redrive)
-        acting = asyncio.ensure_future(service.perform(endpoint, desk, "orders.dead", Redrive()))
+        acting = asyncio.ensure_future(service.perform(endpoint, access, "orders.dead", Redrive()))
         await begun.wait()
         acting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -143,7 +143,7 @@ def test_dead_letters_are_counted_by_reason_and_sent_back_one_some_or_all(web, o
     bank, _ = make_letters(2, "bank"), make_letters(3, "disk")
     found = web.get(f"{API}/dead-letters/orders.dead").json()
     assert [(each["reason"], each["count"]) for each in found["reasons"]] == [("disk", 3), ("bank", 2)]
-    assert {each["source"] for each in found["letters"]} == {"orders"}
+    assert {each["source"] for each in found["dead_letters"]} == {"orders"}
     assert web.post(f"{API}/redrive/orders.dead", json={"ids": bank[:1]}).json()["changed"] == 1
     assert web.get(f"{API}/message/{bank[1]}").status_code == 200
     assert web.post(f"{API}/redrive/orders.dead", json={"reason": "disk"}).json()["changed"] == 3

@@ -18,7 +18,7 @@ from shardq.cli.printing import note, print_columns, print_json, print_line
 from shardq.cli.queue_history import history_option, keeping_history
 from shardq.errors import ShardqError
 from shardq.service import ROLES, KeyFile, ServePlan, ServiceOptions, serve
-from shardq.service.access import Role
+from shardq.service.keys import Role
 
 __all__ = ["keys", "serve_command", "ui"]
 

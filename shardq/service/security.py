@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shardq.service.problems import Refused, problem_of
 
-__all__ = ["HEALTH", "LOOPBACK", "Guard"]
+__all__ = ["HEALTH", "LOOPBACK", "SecurityMiddleware"]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 HEALTH = frozenset(("/livez", "/readyz"))
@@ -43,7 +43,7 @@ _HEADERS = (
 )
 
 
-class Guard:
+class SecurityMiddleware:
     """Refuses requests for other hosts, from other sites, of too many bytes, and slow ones; an ASGI application.
 
     The check of the host keeps a page of another site from reaching a service on this machine by a name that it points

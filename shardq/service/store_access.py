@@ -20,11 +20,11 @@ from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
 from shardq.history.sampler import INTERVAL_SECONDS
-from shardq.service.access import Grant, Role
+from shardq.service.keys import Grant, Role
 from shardq.service.sharing import SHARE_OF_TIME, SharedReads, Ticks
 from shardq.service.views import QueueRow
 
-__all__ = ["UNREADABLE", "Desk", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
+__all__ = ["UNREADABLE", "StoreAccess", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
 
 T = TypeVar("T")
 
@@ -260,7 +260,7 @@ class Tally(msgspec.Struct):
         return count
 
 
-class Desk(msgspec.Struct, frozen=True, dict=True):
+class StoreAccess(msgspec.Struct, frozen=True, dict=True):
     """The store and the rights of a call of an endpoint."""
 
     store: StoreReads
