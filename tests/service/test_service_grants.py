@@ -95,7 +95,7 @@ def test_letters_of_a_hidden_queue_name_it_nowhere(log_in, client) -> None:
             )
     assert web.get(f"{API}/trace/{ids['wages']}").json() == []
     assert web.get(f"{API}/trace/{ids['orders']}").json()[0]["kind"] == "sent"
-    found = web.get(f"{API}/dead-letters/orders.dead").json()["letters"]
+    found = web.get(f"{API}/dead-letters/orders.dead").json()["dead_letters"]
     assert sorted(str(each["source"]) for each in found) == ["None", "orders"]
     assert web.get(f"{API}/dead-letters/orders.dead", params={"source": "wages"}).status_code == 404
 
