@@ -159,9 +159,9 @@ def _in_order(declared: Mapping[str, dict[str, Any]], path: str | Path) -> dict[
     try:
         return {name: declared[name] for name in TopologicalSorter(before).static_order()}
     except CycleError as error:
-        path_of_letters = " -> ".join(reversed(error.args[1]))
+        dead_letter_chain = " -> ".join(reversed(error.args[1]))
         raise InvalidSetting(
-            f"{path}: dead letters would go round for ever, {path_of_letters}: name another dead_letter_queue"
+            f"{path}: dead letters would go round for ever, {dead_letter_chain}: name another dead_letter_queue"
         ) from error
 
 

@@ -24,7 +24,7 @@ from shardq.errors import InvalidSetting
 from shardq.storage.requests import Bundle, Peek, StoredSlice
 from shardq.storage.writing import reporting_done
 
-__all__ = ["MessageFilter", "check_filter", "remove_selected", "select", "takes_blocked", "takes_letter"]
+__all__ = ["MessageFilter", "check_filter", "remove_selected", "select", "takes_blocked", "takes_dead_letter"]
 
 _PAGE = 100
 """Messages of the first page of each shard: pages grow while their bodies are small."""
@@ -112,7 +112,7 @@ def takes(wanted: MessageFilter, message: StoredMessage, piece: StoredSlice) -> 
     return _takes(wanted, message.id, message.headers, group, reason)
 
 
-def takes_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
+def takes_dead_letter(wanted: MessageFilter, held: HeldSlice, position: int) -> bool:
     """Return whether a dead letter is meant that was claimed to be redriven."""
     headers = _headers_of(held, position)
     is_meant = not wanted.blocked and _is_of_time(wanted, held.bundle)

@@ -305,8 +305,8 @@ def _dead_letters(client: Client, queue: Queue, *, limit: int | None, where: Mes
     if client.exists(dead) and where is None:  # those of other queues, too
         waiting = client.queue(dead).counts().backlog
     elif client.exists(dead) and where is not None:
-        letters = client.queue(dead).select(where)
-        waiting = sum(came_from(letter.headers) == queue.name for letter in letters)
+        dead_letters = client.queue(dead).select(where)
+        waiting = sum(came_from(each.headers) == queue.name for each in dead_letters)
     may_block = queue.settings.on_dead_letter == "block"
     wanted = msgspec.structs.replace(where or MessageFilter(), blocked=True)
     blocking = sum(1 for _ in queue.select(wanted)) if may_block else 0

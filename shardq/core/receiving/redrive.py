@@ -17,7 +17,7 @@ from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import HeldSlice, Selection, SettleState
 from shardq.core.receiving.receiving import Receiving
-from shardq.core.selecting import MessageFilter, takes_blocked, takes_letter
+from shardq.core.selecting import MessageFilter, takes_blocked, takes_dead_letter
 from shardq.core.sending.appending import REDRIVE, admit, too_large
 from shardq.core.sending.planned_bundles import sizes
 from shardq.core.settling.dead_letters import came_from, dead_letter_name, existing_dead_letters
@@ -115,9 +115,9 @@ def redrive(
         engine = SettleEngine(source, BYTES)
         with _claiming(source, engine) as claim_next:
             while moved < limit and (held := claim_next()):
-                letters = list(_readable(target, held, wanted))
-                largest = max([largest, *(each.largest for each in letters)])
-                own = _first([(each.piece, each.fitting) for each in letters], limit - moved)
+                pieces = list(_readable(target, held, wanted))
+                largest = max([largest, *(each.largest for each in pieces)])
+                own = _first([(each.piece, each.fitting) for each in pieces], limit - moved)
                 try:
                     with suppress(LeaseLost):  # somebody has removed them
                         engine.move(own, BackToSource(source, target))
@@ -205,15 +205,15 @@ def _first(pieces: Iterable[tuple[HeldSlice, list[int]]], limit: int) -> list[Se
 
 def _readable(
     target: QueueContext, held: Sequence[HeldSlice], wanted: MessageFilter | None
-) -> Iterator[_Letters]:
+) -> Iterator[_DeadLetters]:
     for piece in held:
         try:
-            yield _Letters(target, piece, wanted)
+            yield _DeadLetters(target, piece, wanted)
         except InvalidMessage as error:
             _log.error("dead letter %s cannot be redriven: %s", piece.message_id(0), error)
 
 
-class _Letters:
+class _DeadLetters:
     """Which dead letters of a held slice came from a queue and fit into it, and how large its largest one is there."""
 
     def __init__(self, target: QueueContext, piece: HeldSlice, wanted: MessageFilter | None) -> None:
@@ -223,7 +223,7 @@ class _Letters:
             position
             for position in range(piece.count)
             if came_from(headers[position]) == target.name
-            and (wanted is None or takes_letter(wanted, piece, position))
+            and (wanted is None or takes_dead_letter(wanted, piece, position))
         ]
         size = sizes(unmarked(piece.messages))
         limit = target.settings.max_message_bytes

@@ -36,7 +36,7 @@ __all__ = [
     "drop_dead_letter_queue",
     "existing_dead_letters",
     "group_before",
-    "group_of_letters",
+    "original_group",
     "origin",
     "original_headers",
 ]
@@ -215,7 +215,7 @@ def group_before(headers: Headers | None) -> str:
     return stored_group(name, lane if isinstance(lane, int) else 0) if name else ""
 
 
-def group_of_letters(selection: Selection) -> str:
+def original_group(selection: Selection) -> str:
     """Return the group that selected dead letters had when they were sent; "" for none.
 
     Those of a bundle had one group.

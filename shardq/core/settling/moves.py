@@ -26,7 +26,7 @@ from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, lan
 from shardq.core.settling.dead_letters import (
     dead_letter_context,
     dead_letter_headers,
-    group_of_letters,
+    original_group,
     original_headers,
 )
 from shardq.core.settling.events import EventDetails
@@ -306,12 +306,12 @@ class BackToSource(Move):
         super().__init__(source, target, REDRIVE)
 
     def changed(self, selection: Selection) -> BundleData:
-        """Return the letters as they were in their last queue."""
+        """Return the dead letters as they were in their last queue."""
         return unmarked(_chosen(selection))
 
     def group(self, selection: Selection) -> str:
-        """Return the group that the letters had, in one of the target's lanes."""
-        return lane_among(group_of_letters(selection), self._lanes)
+        """Return the group that the dead letters had, in one of the target's lanes."""
+        return lane_among(original_group(selection), self._lanes)
 
 
 def unmarked(messages: BundleData) -> BundleData:

@@ -28,7 +28,7 @@ from shardq.core.held import HeldSlice, Selection
 from shardq.core.sending.appending import AppendPolicy, append, moved_bundle
 from shardq.core.sending.dedupe_keys import StoredPlace, place_of
 from shardq.core.sending.planned_bundles import PlannedBundle, choose_shard, grouped_by_shard
-from shardq.core.settling.dead_letters import group_of_letters
+from shardq.core.settling.dead_letters import original_group
 from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import KEEP, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
@@ -93,7 +93,7 @@ class Moved(msgspec.Struct, frozen=True):
         """Return the group of the copy in a place that an earlier attempt chose, maybe as a dead letter."""
         if not place.id.shard.is_grouped:
             return ""
-        known = self.bundle.group or self.selection.held.bundle.group or group_of_letters(self.selection)
+        known = self.bundle.group or self.selection.held.bundle.group or original_group(self.selection)
         return stored_group(group_of(known) or "", place.lane)
 
 
