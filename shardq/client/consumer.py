@@ -17,7 +17,7 @@ from shardq.core.context.queue_context import QueueContext
 from shardq.core.held import COUNT, HeldSlice, first_of
 from shardq.core.large.bodies import keep_body
 from shardq.core.message import Message
-from shardq.core.receiving.following import Following
+from shardq.core.receiving.discovery import QueueDiscovery
 from shardq.core.receiving.idling import Idling
 from shardq.core.receiving.overlap import Overlap
 from shardq.core.receiving.prefetcher import Prefetcher
@@ -72,7 +72,7 @@ class Consumer(Closing):
         contexts: Sequence[QueueContext],
         *,
         scheduler: Callable[[], QueueScheduler] | None = None,
-        follow: Callable[[ConsumerIdentity], Following] | None = None,
+        follow: Callable[[ConsumerIdentity], QueueDiscovery] | None = None,
         codec: Codec = BYTES,
         name: str | None = None,
         visibility_timeout: float | None = None,
@@ -86,8 +86,8 @@ class Consumer(Closing):
         lease = None if visibility_timeout is None else microseconds(visibility_timeout)
         identity = ConsumerIdentity.make(name, lease)
         self.name = identity.name
-        following = None if follow is None else follow(identity)
-        self._context = first = contexts[0] if following is None else following.catalogue
+        discovery = None if follow is None else follow(identity)
+        self._context = first = contexts[0] if discovery is None else discovery.catalogue
         scheduler = scheduler or partial(StrictOrder, [first.name])
         self._receiving = Receiving(
             contexts,
@@ -95,12 +95,12 @@ class Consumer(Closing):
             visibility_timeout=visibility_timeout,
             ahead=prefetch > 0,
             scheduler=scheduler(),
-            following=following,
+            discovery=discovery,
         )
         self._codec = codec
         self._engines = _Engines(self._engine_of)
         self._receiving.on_change.append(self._engines.clear)
-        self._given = tuple(self._receiving.queues) if following is None else following.texts
+        self._given = tuple(self._receiving.queues) if discovery is None else discovery.texts
         self._stopped = False  # no Event, whose lock a signal within the handler of another one waits for
         self._closing = self._closed = False  # a close that was interrupted is repeated
         self._generation = forks.count

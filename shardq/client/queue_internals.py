@@ -26,7 +26,7 @@ from shardq.core.counts import QueueCounts, total
 from shardq.core.held import HeldSlice, Selection, SettleState, in_states
 from shardq.core.hooks import Hooks, Observer
 from shardq.core.message import Message, StoredMessage
-from shardq.core.receiving.following import Following
+from shardq.core.receiving.discovery import QueueDiscovery
 from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
@@ -94,7 +94,7 @@ def consumer_of(
     return consumer_class(hooks_of(queues[0]))(
         [queue._context for queue in queues if isinstance(queue, Queue)],
         scheduler=scheduler,
-        follow=partial(Following, patterns[0]._context, wanted) if patterns else None,
+        follow=partial(QueueDiscovery, patterns[0]._context, wanted) if patterns else None,
         codec=codec,
         name=name,
         visibility_timeout=visibility_timeout,

@@ -143,8 +143,8 @@ class Prefetcher:
             left = [(queue, queue.buffer.clear()) for name, queue in before.items() if name not in claims]
         for queue, held in left:
             self._return_uncounted(queue, held)
-        if (following := self._receiving.following) is not None:
-            self._scheduler.follow(following.found)
+        if (discovery := self._receiving.discovery) is not None:
+            self._scheduler.follow(discovery.found)
 
     def _of(self, held: Sequence[HeldSlice]) -> Ahead:
         """Return the queue of these messages, which may have been deleted since they were claimed."""
@@ -260,7 +260,7 @@ class Prefetcher:
                 try:
                     paused = queue.context.settings.delivery_paused
                 except (QueueNotFound, StoreUnavailable, OutcomeUnknown):
-                    if len(self._queues) == 1 and self._receiving.following is None:
+                    if len(self._queues) == 1 and self._receiving.discovery is None:
                         raise
                     paused = True
                 if paused:

@@ -20,7 +20,7 @@ from shardq.core.context.retry import Failures, patiently
 from shardq.core.held import HeldSlice, count_of
 from shardq.core.receiving.claiming import QueueClaims
 from shardq.core.receiving.delivery_filter import count_received
-from shardq.core.receiving.following import Following
+from shardq.core.receiving.discovery import QueueDiscovery
 from shardq.core.receiving.registering import CLAIM_PATIENCE, Registered, register
 from shardq.core.receiving.several_queues import FailedQueues, QueueScheduler, StrictOrder, Sweeping
 from shardq.core.sharding.reading import SURVEY_INTERVAL
@@ -46,9 +46,9 @@ class Receiving:
         ahead: bool = False,
         limited: bool = True,
         scheduler: QueueScheduler | None = None,
-        following: Following | None = None,
+        discovery: QueueDiscovery | None = None,
     ) -> None:
-        first = contexts[0] if following is None else following.catalogue  # all are of one client
+        first = contexts[0] if discovery is None else discovery.catalogue  # all are of one client
         self._first, self._store, self._retry = first, first.store, first.retry
         self._probing = Probing(first.store, time.monotonic)
         self._polls = not first.store.capabilities.signals
@@ -63,13 +63,13 @@ class Receiving:
         )
         polled = len(contexts) if self._polls else 0
         self.queues = {context.name: self._claims_of(context, polled=polled) for context in contexts}
-        self.following, self.counts = following, True
+        self.discovery, self.counts = discovery, True
         self.on_change: list[Callable[[], None]] = []  # called when the queues change, by who claims
         self._consumer, self._registered_as = consumer.name, consumer.text
         self._scheduler = scheduler or StrictOrder(tuple(self.queues))
-        self._failed = FailedQueues(self.queues, self._retry, follow=following is not None)
+        self._failed = FailedQueues(self.queues, self._retry, follow=discovery is not None)
         self._sweeping = Sweeping(self.queues.values(), self._failed, self._store)
-        self._alone = self.queues[first.name] if len(contexts) == 1 and following is None else None
+        self._alone = self.queues[first.name] if len(contexts) == 1 and discovery is None else None
         self._all_probed_at = -1e9
         self.timer = time.monotonic
         """Decides when queues are to be read again, and knows whether one that failed did so before."""
@@ -84,7 +84,7 @@ class Receiving:
 
     def claims(self, name: str) -> QueueClaims:
         """Return the claims of a queue, also of one that was deleted."""
-        return self.queues.get(name) or cast("Following", self.following).left[name]
+        return self.queues.get(name) or cast("QueueDiscovery", self.discovery).left[name]
 
     # -- what a consumer sleeps by ------------------------------------------------------------------------------
 
@@ -107,8 +107,8 @@ class Receiving:
     def seconds_until_due(self) -> float | None:
         """Return the seconds until a known message can be taken, or a shard must be probed; None: neither."""
         moments = [queue.seconds_until_due() for queue in self._present()]
-        if self.following is not None:
-            moments.append(self.following.seconds_until_due())
+        if self.discovery is not None:
+            moments.append(self.discovery.seconds_until_due())
         return min((moment for moment in moments if moment is not None), default=None)
 
     # -- claiming -----------------------------------------------------------------------------------------------
@@ -191,27 +191,27 @@ class Receiving:
         self._sweeping.close()
         for queue in self.queues.values():
             queue.deregister()
-        if self.following is not None:
-            self.following.deregister()
+        if self.discovery is not None:
+            self.discovery.deregister()
 
     def follow(self) -> bool:
         """Find out which queues there are now, if it is time to; True if they are others than before."""
-        following = self.following
-        if following is None:
+        discovery = self.discovery
+        if discovery is None:
             return False
         now = self._store.now()
-        if following.has_to_register(now):
+        if discovery.has_to_register(now):
             due: list[Registered] = [
                 *(each for each in self.queues.values() if each.has_to_register(now)),
-                following,
+                discovery,
             ]
             register(self._store, self._retry, due, self._registered_as, self._consumer)
-        return following.update(now, self.queues, self._make_claims, partial(self._changed, following))
+        return discovery.update(now, self.queues, self._make_claims, partial(self._changed, discovery))
 
-    def _changed(self, following: Following) -> None:
+    def _changed(self, discovery: QueueDiscovery) -> None:
         """Take over the queues of patterns, which are others than before."""
-        self._failed.forget(following.left)
-        self._scheduler.follow(following.found)
+        self._failed.forget(discovery.left)
+        self._scheduler.follow(discovery.found)
         for call in self.on_change:
             call()
 

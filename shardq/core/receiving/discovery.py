@@ -1,4 +1,4 @@
-"""The queues of a consumer that follows patterns: which they are, and when that is to be found out again."""
+"""The queues of a consumer that follows patterns: when they are listed, and which are new or deleted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from shardq.errors import (
 )
 from shardq.storage.records import QueueRecord, Registration
 
-__all__ = ["Following"]
+__all__ = ["QueueDiscovery"]
 
 _log = Log(__name__)
 
@@ -34,7 +34,7 @@ LIST_INTERVAL = 60_000_000
 MOST_LEFT = 1_000
 
 
-class Following(RegistrationTimer):
+class QueueDiscovery(RegistrationTimer):
     """The queues that names and patterns stand for, for one consumer and one thread at a time.
 
     A consumer registers in the catalogue with its queues, in the same request, and gets its version in the answer. The
