@@ -157,7 +157,7 @@ def send_each(
         if size >= producer._limits.size:
             break
     with context.retry.within(since=since):
-        sent = iter(producer._joining.run([each for each in prepared if not isinstance(each, Exception)]))
+        sent = iter(producer._group_commit.run([each for each in prepared if not isinstance(each, Exception)]))
     return [_failed(each) if isinstance(each, Exception) else next(sent) for each in prepared]
 
 

@@ -72,7 +72,7 @@ class Producer(Closing):
         check_number("bundle_bytes", bundle_bytes, 1, 2**24, whole=True)
         self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
-        self._joining = joined_sends(context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes)
+        self._group_commit = joined_sends(context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes)
         self._closed = False
 
     def send(
@@ -132,7 +132,7 @@ class Producer(Closing):
         try:
             # A message with a unique key or a large body is stored alone, so that other threads need not wait for it.
             alone = options.unique_key is not None or send.large is not None
-            return self._joining.submit(object() if alone else None, send)
+            return self._group_commit.submit(object() if alone else None, send)
         except OutcomeUnknown as error:
             error.unsent = error.unsent or (message,)  # none: it was not begun
             raise

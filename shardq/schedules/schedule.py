@@ -214,6 +214,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return moment
 
+    def begun(self, now: int) -> Plan:
+        """Return the schedule with its next occurrence after now. Raises InvalidSetting when there is none."""
+        timing = self.timing
+        first = timing.first(now) if self.next is None else self.next
+        if self.next is None and timing.at is not None and timing.at <= now:
+            at, here = (to_datetime(moment).isoformat() for moment in (timing.at, now))
+            raise InvalidSetting(
+                f"at={at} is in the past: it is {here} by the store's clock; give a later moment"
+            )
+        if first is None:
+            raise InvalidSetting(f"cron={shown(timing.cron)} has no occurrence: give another expression")
+        if self.until is not None and first > self.until:
+            raise InvalidSetting(
+                f"until={to_datetime(self.until).isoformat()} is before the first occurrence, at "
+                f"{to_datetime(first).isoformat()}: give a later moment"
+            )
+        return msgspec.structs.replace(self, next=self.within(first))
+
     def following(self, now: int) -> int | None:
         """Return the first occurrence after now, as the schedule continues from ``next``."""
         if self.next is None or self.next > now:

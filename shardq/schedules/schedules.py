@@ -10,7 +10,6 @@ from typing import Any, get_args
 
 import msgspec
 
-from shardq.base.clock import to_datetime
 from shardq.base.codec import BYTES, Codec, check_codec
 from shardq.base.outgoing_message import DEFAULT_PRIORITY, HeaderValue, OutgoingMessage
 from shardq.base.shard import check_queue_name
@@ -124,17 +123,14 @@ class Schedules:
             raise InvalidSetting(
                 f"queue {queue!r} has {_MOST} schedules: delete some, or send to another queue"
             )
-        while (made := self._made(context, name, plan)) is None:
-            found = self._plans.load(name)
-            if found is not None and self._lives(found):
-                if exist_ok:
-                    return _kept(found.plan.shown(id), plan.shown(id))
-                raise ScheduleExists(
-                    f"schedule {id!r} exists already: change it with `alter`, or accept it with exist_ok"
-                )
-            if found is not None:
-                self._plans.remove(found)  # of a queue that was deleted, or of a creation that did not end
-        return made.shown(id)
+        existing = self._add(context, name, plan)
+        if existing is None:
+            return plan.shown(id)
+        if exist_ok:
+            return _kept(existing.shown(id), plan.shown(id))
+        raise ScheduleExists(
+            f"schedule {id!r} exists already: change it with `alter`, or accept it with exist_ok"
+        )
 
     def get(self, id: str) -> Schedule:  # noqa: A002
         """Return the present state of a schedule. Raises InvalidName or ScheduleNotFound."""
@@ -201,21 +197,30 @@ class Schedules:
             )
         return found
 
-    def _made(self, context: QueueContext, name: str, plan: Plan) -> Plan | None:
-        """Store a new schedule, then its name; None when there is one, or its record was removed meanwhile.
+    def _add(self, context: QueueContext, name: str, plan: Plan) -> Plan | None:
+        """Store a new schedule, and return None; or return the one that exists under the name."""
+        while not self._is_added(context, name, plan):
+            found = self._plans.load(name)
+            if found is not None and self._lives(found):
+                return found.plan
+            if found is not None:
+                self._plans.remove(found)  # of a queue that was deleted, or of a creation that did not end
+        return None
+
+    def _is_added(self, context: QueueContext, name: str, plan: Plan) -> bool:
+        """Store a new schedule, then its name; False when there is one, or its record was removed meanwhile.
 
         In the end the record is replaced by an equal one. So a client that saw it without its name leaves it.
         """
         created = self._plans.create(name, plan)
         if created is None:
-            return None
+            return False
         context.live.assign(name)
         with reporting_done(lambda: "the schedule is created: repeat the call with exist_ok=True"):
             if self._plans.replace(created, plan) is not None:
-                return plan
+                return True
             found = self._plans.load(name)
-        is_turned = found is not None and found.plan.life == plan.life  # by a consumer
-        return plan if is_turned else None
+        return found is not None and found.plan.life == plan.life  # a consumer has advanced it
 
     def _lives(self, seen: Seen) -> bool:
         """Return whether the queue of the schedule is there and names it."""
@@ -266,23 +271,8 @@ class Schedules:
         return changed
 
     def _begun(self, plan: Plan) -> Plan:
-        """Return the schedule with its next occurrence after now. Raises InvalidSetting when there is none."""
         _check_end(plan)
-        now = self._contexts.retry(self._contexts.store.now)
-        first = plan.timing.first(now) if plan.next is None else plan.next
-        if plan.next is None and plan.timing.at is not None and plan.timing.at <= now:
-            at, here = (to_datetime(moment).isoformat() for moment in (plan.timing.at, now))
-            raise InvalidSetting(
-                f"at={at} is in the past: it is {here} by the store's clock; give a later moment"
-            )
-        if first is None:
-            raise InvalidSetting(f"cron={shown(plan.timing.cron)} has no occurrence: give another expression")
-        if plan.until is not None and first > plan.until:
-            raise InvalidSetting(
-                f"until={to_datetime(plan.until).isoformat()} is before the first occurrence, at "
-                f"{to_datetime(first).isoformat()}: give a later moment"
-            )
-        return msgspec.structs.replace(plan, next=plan.within(first))
+        return plan.begun(self._contexts.retry(self._contexts.store.now))
 
 
 def forget(contexts: QueueContexts, name: str) -> None:

@@ -131,7 +131,7 @@ def flush_events(opened: Queue | Producer | Consumer) -> None:
 def joined_callers(opened: Client | Producer) -> int:
     """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
     joining: GroupCommit[Any, Any] = (
-        opened._contexts.settle_commit.joining if isinstance(opened, Client) else opened._joining
+        opened._contexts.settle_commit.group_commit if isinstance(opened, Client) else opened._group_commit
     )
     return joining.waiting()
 

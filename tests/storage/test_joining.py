@@ -133,7 +133,7 @@ class Bench:
     def wait_for(self, count: int) -> None:
         """Until so many callers wait, or have been through."""
         until = time.monotonic() + PATIENCE
-        while self.settle_commit.joining.waiting() < count:
+        while self.settle_commit.group_commit.waiting() < count:
             assert time.monotonic() < until
             time.sleep(0.001)
 
@@ -319,7 +319,7 @@ def test_a_caller_that_is_interrupted_while_it_waits_costs_the_others_nothing(
         patched.setattr("shardq.core.context.group_commit.ThreadWait", Interrupted)
         with pytest.raises(KeyboardInterrupt):
             bench.settle("acknowledge", bench.held())
-    assert bench.settle_commit.joining.waiting() == 0
+    assert bench.settle_commit.group_commit.waiting() == 0
     bench.gated.gate.set()
     assert leader.result(PATIENCE) == Fenced()
     assert bench.settle("acknowledge", bench.held()) == Fenced()

@@ -34,7 +34,7 @@ class SettleGroupCommit:
     def __init__(self, store: Store, check: Callable[[], None] = lambda: None) -> None:
         self._store, self._check = store, check
         self._across_shards = store.capabilities.settle_across_shards
-        self.joining: GroupCommit[Settle, Fenced] = GroupCommit(
+        self.group_commit: GroupCommit[Settle, Fenced] = GroupCommit(
             self._ask, self._ask_several, _few if self._across_shards else _disjoint
         )
 
@@ -42,11 +42,11 @@ class SettleGroupCommit:
         """Carry out a request, maybe together with others."""
         try:
             if self._across_shards:  # all kinds in one step
-                return self.joining.submit(None, request)
+                return self.group_commit.submit(None, request)
             if isinstance(request, Forward):
                 return self._ask(request)
             # Within a shard joined requests differ in their spans only.
-            return self.joining.submit(msgspec.structs.replace(request, spans=()), request)
+            return self.group_commit.submit(msgspec.structs.replace(request, spans=()), request)
         except _Apart:
             self._check()
             return self._ask(request)

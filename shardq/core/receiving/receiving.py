@@ -153,17 +153,10 @@ class Receiving:
                 alone is not None or thorough or news is None or self._is_time_to_probe_all(NEWS_SECONDS)
             )
             names = None if probes_all else set(news or ())
+            claim = partial(self._fill, limit, limits, thorough=thorough, finish=finish, names=names, news=news or ())
             with self._retry.within(since=began):
                 held = patiently(
-                    lambda: self._retry(
-                        self._fill,
-                        limit,
-                        limits,
-                        thorough=thorough,
-                        finish=finish,
-                        names=names,
-                        news=news or (),
-                    ),
+                    partial(self._retry, claim),
                     lambda held: (
                         thorough and not held and any(queue.contended for queue in self.queues.values())
                     ),
