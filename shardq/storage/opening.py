@@ -4,9 +4,9 @@ Shardq's own stores are in a table. Stores of other packages are found by their 
 the group ``shardq.stores``. Those are read for other schemes only, as that is slow. An entry point is a function that
 takes the URL and a clock and returns a :class:`~shardq.storage.store.Store`; it makes no connection yet.
 
-The option ``signals`` of any store's URL is the URL of a line for signals, which the store itself is not given.
+The option ``signals`` of any store's URL is the URL of a channel for signals, which the store itself is not given.
 Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
-a :class:`~shardq.storage.signals.OpenLine`.
+a :class:`~shardq.storage.signals.OpenSignalChannel`.
 
 If a character of a password is not written as %XX, the rest of the password may be read as a host, a path, a database
 or an option. So stores take their URLs apart by :func:`read_url`, which refuses such a URL before any part of it gets
@@ -38,7 +38,7 @@ __all__ = [
     "without_secrets",
 ]
 
-_STORES, _LINES = "shardq.stores", "shardq.signals"
+_STORES, _CHANNELS = "shardq.stores", "shardq.signals"
 _OWN = {
     _STORES: {
         "cassandra": "shardq.storage.cassandra.url:open_cassandra",
@@ -49,7 +49,7 @@ _OWN = {
         "postgresql": "shardq.storage.postgresql.url:open_postgresql",
         "sqlite": "shardq.storage.sqlite.url:open_sqlite",
     },
-    _LINES: {"redis": "shardq.storage.redis:open_redis", "rediss": "shardq.storage.redis:open_redis"},
+    _CHANNELS: {"redis": "shardq.storage.redis:open_redis", "rediss": "shardq.storage.redis:open_redis"},
 }
 _OF_ONE_PROCESS = {"memory"}
 _ON_A_NETWORK = {"cassandra", "mongodb", "mongodb+srv", "postgres", "postgresql"}
@@ -85,7 +85,7 @@ def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) ->
     With ``retry_seconds`` an attempt to connect takes at most half of them, within 2 to 10 seconds, unless the URL has
     timeouts. So a call to a store that is unreachable fails soon after its repetitions end.
     """
-    own, of_line = _split(url)
+    own, of_channel = _split(url)
     scheme = _scheme_of(own)
     if wrong := next((each for each in own if not each.isprintable() and each.isascii()), None):
         raise InvalidSetting(
@@ -96,7 +96,7 @@ def open_store(url: str, clock: Clock, *, retry_seconds: float | None = None) ->
     if retry_seconds is not None and scheme in _ON_A_NETWORK:
         limits["connect_seconds"] = min(max(retry_seconds / 2, _LEAST_TO_CONNECT), _MOST_TO_CONNECT)
     store = opener(own, clock, **limits)
-    return store if of_line is None else _signalled(store, of_line)
+    return store if of_channel is None else _signalled(store, of_channel)
 
 
 def check_between_processes(url: str, who: str) -> None:
@@ -140,12 +140,12 @@ def without_secrets(error: BaseException, url: str) -> str:
 def _signalled(store: Store, url: str) -> Store:
     from shardq.storage.wrapped_store import SignalledStore  # noqa: PLC0415 - needed with signals= only
 
-    opener = _load(_LINES, _scheme_of(url, "line for the option signals", "redis://host:6379/0"))
+    opener = _load(_CHANNELS, _scheme_of(url, "channel for the option signals", "redis://host:6379/0"))
     return SignalledStore(store, opener(url))
 
 
 def _split(url: str) -> tuple[str, str | None]:
-    """Return the URL for the store, and that of its line, as it stands there or quoted whole."""
+    """Return the URL for the store, and that of its channel, as it stands there or quoted whole."""
     place, mark, query = url.partition("?") if isinstance(url, str) else (url, "", "")
     options = query.split("&") if mark else []
     given = [option.removeprefix(_OPTION) for option in options if option.startswith(_OPTION)]
@@ -157,8 +157,8 @@ def _split(url: str) -> tuple[str, str | None]:
             "the option signals cannot be read: give one, and in its user and password write %26 for '&', %23 for '#', "
             "%3F for '?'"
         )
-    line = given[0] if "://" in given[0] else unquote(given[0])
-    return place + ("?" if others else "") + "&".join(others), line
+    channel = given[0] if "://" in given[0] else unquote(given[0])
+    return place + ("?" if others else "") + "&".join(others), channel
 
 
 def _target(group: str, scheme: str) -> str:

@@ -21,36 +21,36 @@ from shardq.errors import InvalidSetting
 from shardq.storage.opening import read_url
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
-from shardq.storage.signals import OpenLine
+from shardq.storage.signals import OpenSignalChannel
 
 __all__ = ["open_redis"]
 
 _PATIENCE = 2.0  # seconds that the server has to confirm a subscription
 _QUIET = 5  # seconds without a word, after which the server is asked for one
-_LOST = 10  # seconds without a word, after which the line is lost
+_LOST = 10  # seconds without a word, after which the channel is lost
 _ERRORS = (RedisError, OSError)
 _decoder = msgspec.json.Decoder(tuple[str, ...])
 
 _SECONDS = 2.0  # for a connection, and for an answer
 
 
-class RedisLine:
-    """The line between the clients that name one server and one database of it.
+class RedisChannel:
+    """The channel between the clients that name one server and one database of it.
 
     Redis keeps nothing of what is published: who does not listen does not hear it.
     """
 
     may_block = True
 
-    def __init__(self, connect: Callable[[], ConnectionPool], *, host: str, channel: str) -> None:
+    def __init__(self, connect: Callable[[], ConnectionPool], *, host: str, redis_channel: str) -> None:
         self.pool = PerProcess(connect)
         self.name = f"Redis at {host}"
-        self.channel = channel
+        self.redis_channel = redis_channel
 
     def publish(self, queues: Collection[str]) -> bool:
         """Publish the names as one message; False when that is not confirmed."""
         try:
-            self._redis().publish(self.channel, msgspec.json.encode(sorted(queues)))
+            self._redis().publish(self.redis_channel, msgspec.json.encode(sorted(queues)))
         except _ERRORS:
             return False
         return True
@@ -58,7 +58,7 @@ class RedisLine:
     def listen(self) -> Generator[Collection[str]]:
         """Subscribe, and read the names that are published from then on."""
         with suppress(*_ERRORS), closing(self._redis().pubsub()) as subscription:
-            subscription.subscribe(self.channel)
+            subscription.subscribe(self.redis_channel)
             message = subscription.get_message(timeout=_PATIENCE)
             quiet = 0 if message else _LOST
             while quiet < _LOST:
@@ -101,8 +101,8 @@ def _names(message: dict[str, Any] | None) -> Collection[str]:
         return ()
 
 
-def open_redis(url: str) -> OpenLine:
-    """Open the line through the server that the URL names; raises InvalidSetting.
+def open_redis(url: str) -> OpenSignalChannel:
+    """Open the channel through the server that the URL names; raises InvalidSetting.
 
     Errors do not repeat the URL, nor the driver's text about it: both may hold the password.
     """
@@ -119,7 +119,7 @@ def open_redis(url: str) -> OpenLine:
             f"the Redis URL of the option signals cannot be read ({wrong}): write redis://user:password@host:6379/0, "
             "special characters of user and password as %XX, and no options but the driver's"
         )
-    return RedisLine(lambda: _pool(url), host=host, channel=f"shardq:{pool.connection_kwargs.get('db', 0)}")
+    return RedisChannel(lambda: _pool(url), host=host, redis_channel=f"shardq:{pool.connection_kwargs.get('db', 0)}")
 
 
 def _pool(url: str) -> ConnectionPool:

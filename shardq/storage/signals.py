@@ -19,7 +19,7 @@ from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 
-__all__ = ["Line", "OpenLine", "Publisher", "Signals", "Watch"]
+__all__ = ["SignalChannel", "OpenSignalChannel", "Publisher", "Signals", "Watch"]
 
 _log = Log(__name__)
 
@@ -28,12 +28,12 @@ _LONGEST_PAUSE = 5.0  # seconds between two attempts to reach them
 _LAST_WORDS = 3.0  # seconds that a message under way has when the publisher is closed
 
 
-class Line(Protocol):
+class SignalChannel(Protocol):
     """Carries names of queues to all who listen. Safe for threads, and in forked children."""
 
     @property
     def name(self) -> str:
-        """The line's name and place, without a login, for the log."""
+        """The channel's name and place, without a login, for the log."""
         ...
 
     @property
@@ -48,21 +48,21 @@ class Line(Protocol):
     def listen(self) -> Generator[Collection[str]]:
         """Yield the names of queues from now on.
 
-        The first item comes when the line stands, and one every few seconds, of no names if there are none. The end
-        comes, without an error, when the line is broken.
+        The first item comes when the channel stands, and one every few seconds, of no names if there are none. The end
+        comes, without an error, when the channel is broken.
         """
         ...
 
 
-class OpenLine(Line, Protocol):
-    """A line that a URL names, with its own connections."""
+class OpenSignalChannel(SignalChannel, Protocol):
+    """A channel that a URL names, with its own connections."""
 
     def diagnose(self) -> Finding:
-        """Report whether the line stands, for ``shardq doctor``."""
+        """Report whether the channel stands, for ``shardq doctor``."""
         ...
 
     def close(self) -> None:
-        """Give up the connections of this process; the line may be used again."""
+        """Give up the connections of this process; the channel may be used again."""
         ...
 
 
@@ -70,12 +70,12 @@ class Publisher:
     """Passes the names of queues on to other processes.
 
     The first name after a pause is passed on at once. Names that follow within four milliseconds are merged, and a
-    thread passes them on. On a line that may block, the thread passes on every name. Closing the publisher, or the end
+    thread passes them on. On a channel that may block, the thread passes on every name. Closing the publisher, or the end
     of the program, passes on what is left. Names that could not be passed on are repeated, with growing pauses.
     """
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, channel: SignalChannel) -> None:
+        self._channel = channel
         self._lock = threading.RLock()  # a signal's handler may send while the thread below it does
         self._news = ChangeNotifier(self._lock)
         self._pending: set[str] = set()
@@ -87,7 +87,7 @@ class Publisher:
         """Pass the name on, now or within the gap."""
         with self._lock:
             self._pending.add(queue)
-            soon = self._line.may_block or time.monotonic() - self._published_at < _GAP
+            soon = self._channel.may_block or time.monotonic() - self._published_at < _GAP
             new = self._thread.prepare(self._work) if soon else None
             if soon and new is None:
                 if len(self._pending) == 1:
@@ -101,7 +101,7 @@ class Publisher:
         with self._lock:
             pending, self._pending = self._pending, set()
             self._published_at = time.monotonic()
-        if not pending or self._line.publish(pending):
+        if not pending or self._channel.publish(pending):
             return True
         with self._lock:
             self._pending |= pending
@@ -152,13 +152,13 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 
 
 class Signals:
-    """Notifies all waiting consumers, through a line, of the queues in which messages became deliverable.
+    """Notifies all waiting consumers, through a channel, of the queues in which messages became deliverable.
 
-    Signals are merged, never dropped. One thread of each client that waits listens to the line.
+    Signals are merged, never dropped. One thread of each client that waits listens to the channel.
     """
 
-    def __init__(self, line: Line) -> None:
-        self._own = PerProcess(lambda: _Own(line))
+    def __init__(self, channel: SignalChannel) -> None:
+        self._own = PerProcess(lambda: _Own(channel))
 
     def announce(self, queue: str, *, elsewhere: bool = True) -> None:
         """Wake the threads of this client, and notify the others unless nobody waits ``elsewhere``."""
@@ -185,11 +185,11 @@ class Signals:
 class _Own:
     """The objects of one process."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
-        self.notifier, self.publisher = LocalNotifier(), Publisher(line)
+    def __init__(self, channel: SignalChannel) -> None:
+        self._channel = channel
+        self.notifier, self.publisher = LocalNotifier(), Publisher(channel)
         self._lock = threading.Lock()
-        self._watch = Watch(line, self.notifier)
+        self._watch = Watch(channel, self.notifier)
         self._thread = BackgroundThread("shardq-signals")
 
     def watch(self) -> Watch:
@@ -210,11 +210,11 @@ class _Own:
     def _renew(self) -> None:
         """End the watch, in case that its thread begins late or was interrupted; the next one is its own."""
         self._watch.end()
-        self._watch = Watch(self._line, self.notifier)
+        self._watch = Watch(self._channel, self.notifier)
 
 
 class _Listener(LocalListener):
-    """One for whom the client has to listen to the line."""
+    """One for whom the client has to listen to the channel."""
 
     def __init__(self, own: _Own, wake: Callable[[], None]) -> None:
         super().__init__(own.notifier, wake)
@@ -229,11 +229,11 @@ class Watch:
     """Listens until it is ended; connects again after interruptions, with growing pauses.
 
     When it begins to hear, every queue counts as announced: what came before is not known. The log says once that the
-    line is lost, and once that it is connected again.
+    channel is lost, and once that it is connected again.
     """
 
-    def __init__(self, line: Line, notifier: LocalNotifier) -> None:
-        self._line, self._notifier = line, notifier
+    def __init__(self, channel: SignalChannel, notifier: LocalNotifier) -> None:
+        self._channel, self._notifier = channel, notifier
         self._ended = Flag()
         self.connected, self._lost = False, False
 
@@ -251,10 +251,10 @@ class Watch:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _listen(self) -> bool:
-        """Pass on what is heard, until the line is broken; True when it was connected."""
+        """Pass on what is heard, until the channel is broken; True when it was connected."""
         was_connected = False
         try:
-            with closing(self._line.listen()) as heard:
+            with closing(self._channel.listen()) as heard:
                 for queues in heard:
                     if self._ended.is_set():
                         break
@@ -270,11 +270,11 @@ class Watch:
     def _found(self) -> None:
         self._notifier.announce_all()
         if self._lost:
-            _log.info("%s is connected again: consumers are notified of messages", self._line.name)
+            _log.info("%s is connected again: consumers are notified of messages", self._channel.name)
         self._lost = False
 
     def _lose(self) -> None:
         if not self._lost and not self._ended.is_set():
-            _log.warning("%s is lost: consumers poll for messages", self._line.name)
+            _log.warning("%s is lost: consumers poll for messages", self._channel.name)
             self._lost = True
             self._notifier.wake_all()  # who listens has to do so elsewhere

@@ -36,7 +36,7 @@ from shardq.storage.requests import (
     StoredSlice,
     Sweep,
 )
-from shardq.storage.signals import OpenLine, Signals
+from shardq.storage.signals import OpenSignalChannel, Signals
 from shardq.storage.store import Capabilities, Store
 
 __all__ = ["ObservedStore", "SignalledStore", "WrappedStore"]
@@ -189,11 +189,11 @@ class WrappedStore:
 
 
 class SignalledStore(WrappedStore):
-    """Does what the inner store does, and signals through a line. While the line is broken, the inner store signals."""
+    """Does what the inner store does, and signals through a channel. While the channel is broken, the inner store signals."""
 
-    def __init__(self, inner: Store, line: OpenLine) -> None:
+    def __init__(self, inner: Store, channel: OpenSignalChannel) -> None:
         super().__init__(inner)
-        self.line, self.signals = line, Signals(line)
+        self.channel, self.signals = channel, Signals(channel)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -203,11 +203,11 @@ class SignalledStore(WrappedStore):
     def close(self) -> None:
         """Send pending announcements, and close the inner store."""
         self.signals.close()
-        self.line.close()
+        self.channel.close()
         super().close()
 
     def diagnose(self) -> tuple[Finding, ...]:
-        return (*super().diagnose(), self.line.diagnose())
+        return (*super().diagnose(), self.channel.diagnose())
 
     def append(self, request: Append) -> None:
         super().append(request)
@@ -261,27 +261,27 @@ class SignalledStore(WrappedStore):
             self.signals.announce(shard.queue)
 
     def listen(self, wake: Callable[[], None]) -> Listener:
-        """Listen also to appends, releases and next messages of groups, by clients that signal on the line."""
+        """Listen also to appends, releases and next messages of groups, by clients that signal on the channel."""
         return _Relayed(self.signals, super().listen, wake)
 
 
 class _Relayed:
-    """Listens to a line, and while that is broken to the inner store, too."""
+    """Listens to a channel, and while that is broken to the inner store, too."""
 
     def __init__(
         self, signals: Signals, inner: Callable[[Callable[[], None]], Listener], wake: Callable[[], None]
     ) -> None:
         self._signals, self._inner = signals, inner(wake)
-        self._line = signals.listen(wake)
+        self._channel = signals.listen(wake)
 
     def news(self, queues: Sequence[str]) -> tuple[str, ...]:
-        news = self._line.news(queues)
+        news = self._channel.news(queues)
         if news or self._signals.watches():
             return news
         return self._inner.news(queues)
 
     def rest(self) -> None:
-        self._line.rest()
+        self._channel.rest()
         self._inner.rest()
 
 

@@ -40,7 +40,7 @@ def test_the_line_is_given_as_it_is_or_quoted_beside_the_stores_options(
     url: str, line: str, options: str
 ) -> None:
     store: Any = store_of(url + options.format(line))
-    assert store.line.channel == "shardq:3"
+    assert store.channel.redis_channel == "shardq:3"
     (synchronous,) = [each for each in store.inner.diagnose() if each.name == "synchronous"]
     assert synchronous.ok is ("normal" not in options)
 
@@ -49,7 +49,7 @@ def test_the_line_is_given_as_it_is_or_quoted_beside_the_stores_options(
 def test_special_characters_of_a_password_arrive(url: str, login: str) -> None:
     line = f"rediss://{login}@localhost/0"
     store: Any = store_of(f"{url}?signals={line if '%25' not in login else line.replace('://', '%3A%2F%2F')}")
-    assert store.line.pool.get().connection_kwargs["password"] == "a@/b&c"
+    assert store.channel.pool.get().connection_kwargs["password"] == "a@/b&c"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_password_is_shown_nowhere(
         assert findings[-1].name == "signals"
         assert findings[-1].ok is fits
         Waiter(store).wait(["orders"], 0.1)
-        shown = f"{findings} {store!r} {vars(store)!r} {vars(store.line)!r} {caplog.text}"
+        shown = f"{findings} {store!r} {vars(store)!r} {vars(store.channel)!r} {caplog.text}"
         assert SECRET not in shown
         assert "shardq-secret" not in shown
         store.close()

@@ -25,7 +25,7 @@ _UNACKNOWLEDGED = WriteConcern(w=0)
 
 
 class CappedCollection:
-    """The line between the clients of one database."""
+    """The channel between the clients of one database."""
 
     may_block = False  # no longer than the append before it
 

@@ -260,7 +260,7 @@ class JoinedSignals(Signals):
         return self._outside.listen(wake)
 
     def close(self) -> None:
-        """Do nothing: the line is that of the store."""
+        """Do nothing: the channel is that of the store."""
 
 
 class JoinedStore(WrappedStore):

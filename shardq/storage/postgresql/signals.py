@@ -39,7 +39,7 @@ _EVERY = 5.0  # seconds until the connection is tried
 
 
 class Channel:
-    """The line between the clients of one schema."""
+    """The channel between the clients of one schema."""
 
     may_block = False  # no longer than the append before it
 
