@@ -168,7 +168,7 @@ class Client(Wraps[shardq.client.Client]):
             yield Client(sync, threads=threads)
         finally:
             on_loop.left = True
-            await _surely(threads.close(lambda: None))
+            await _uncancelled(threads.close(lambda: None))
 
     @property
     def schedules(self) -> Schedules:
@@ -199,7 +199,7 @@ class Client(Wraps[shardq.client.Client]):
         await self.close()
 
 
-async def _surely(ends: Coroutine[Any, Any, None]) -> None:
+async def _uncancelled(ends: Coroutine[Any, Any, None]) -> None:
     """Await the end of something, however often this is cancelled."""
     task, cancelled = asyncio.ensure_future(ends), None
     while not task.done():

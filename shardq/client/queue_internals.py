@@ -121,9 +121,9 @@ def hooks_of(queue: Queue | QueuePattern) -> Hooks | None:
     return queue._contexts.hooks if isinstance(queue, QueuePattern) else queue._context.hooks
 
 
-def unless(queue: Queue, over: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Raise StoreUnavailable from this thread's requests to the queue's store in the block, once ``over()`` is true."""
-    return queue._context.retry.unless(over)
+def unless(queue: Queue, ended: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Raise StoreUnavailable from this thread's requests to the queue's store in the block, once ``ended()`` is true."""
+    return queue._context.retry.unless(ended)
 
 
 def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:

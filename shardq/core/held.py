@@ -23,7 +23,7 @@ __all__ = [
     "COUNT",
     "HeldSlice",
     "LimitLease",
-    "Named",
+    "NamedSpans",
     "Selection",
     "SettleState",
     "claimed_once",
@@ -236,7 +236,7 @@ class HeldSlice:
         return [self.part(span.first - self.first, span.count) for span in self.spans(held)] if held else []
 
 
-class Named:
+class NamedSpans:
     """The messages that spans name, by bundle and claim: there may be thousands of both spans and slices."""
 
     def __init__(self, *spans: Span) -> None:
@@ -265,13 +265,13 @@ class Selection(msgspec.Struct, frozen=True):
         held = self.in_states(SettleState.OPEN).positions
         return min(map(self.held.until, held or self.positions), default=None)
 
-    def over(self, now: int) -> Selection:
+    def expired(self, now: int) -> Selection:
         """Select the messages whose leases have expired."""
         return Selection(
             self.held, [position for position in self.positions if now > self.held.until(position)]
         )
 
-    def within(self, named: Named) -> Selection:
+    def within(self, named: NamedSpans) -> Selection:
         """Select the messages that spans name."""
         positions: set[int] = set().union(*(self.held.covered(span) for span in named.of(self.held)))
         return Selection(self.held, [position for position in self.positions if position in positions])

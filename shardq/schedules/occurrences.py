@@ -63,13 +63,13 @@ class Plans:
     def create(self, name: str, plan: Plan) -> Seen | None:
         """Store a new schedule; None when there is one of the name."""
         record = QueueRecord.new(name, _encoded(plan))
-        created = self._retry.surely(partial(self._is_stored, record), self._store.create_queue, record)
+        created = self._retry.verified(partial(self._is_stored, record), self._store.create_queue, record)
         return Seen(record, plan) if created else None
 
     def replace(self, seen: Seen, plan: Plan) -> Seen | None:
         """Store a schedule in place of the one that was read; None when the stored one is neither of them."""
         record = QueueRecord(seen.record.name, _encoded(plan), seen.record.version + 1)
-        replaced = self._retry.surely(partial(self._is_stored, record), self._store.update_queue, record)
+        replaced = self._retry.verified(partial(self._is_stored, record), self._store.update_queue, record)
         return Seen(record, plan) if replaced else None
 
     def remove(self, seen: Seen) -> bool:

@@ -56,7 +56,7 @@ class _Callers(msgspec.Struct, Generic[T, R], eq=False):
         self.leader = self.waiting[0]
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     busy = False  # this thread is in the middle of a call
 
 
@@ -84,7 +84,7 @@ class GroupCommit(Generic[T, R]):
     ) -> None:
         self._alone, self._several, self._together = alone, several, together
         self._linger, self._enough = linger, enough
-        self._here = _Here()
+        self._here = _ThreadState()
         self.renew()
         forks.renewed.add(self)
 

@@ -93,7 +93,7 @@ class LiveSettings:
                 self._retry(self._store.create_shards, settings.layout.all_shards(self._name))
             encoded = with_jobs(settings.encode(), jobs_of(seen))
             record = QueueRecord(self._name, encoded, seen.version + 1)
-            if self._retry.surely(partial(self._are, settings), self._store.update_queue, record):
+            if self._retry.verified(partial(self._are, settings), self._store.update_queue, record):
                 self._made(record, settings)
                 return settings
 
@@ -112,7 +112,7 @@ class LiveSettings:
             others = tuple(each for each in known if each != job)
             encoded = with_jobs(settings.encode(), (*others, job) if to_consumers else others)
             record = QueueRecord(self._name, encoded, seen.version + 1)
-            if self._retry.surely(
+            if self._retry.verified(
                 lambda: (job in jobs_of(self._refreshed()[0])) is to_consumers,
                 self._store.update_queue,
                 record,

@@ -48,18 +48,18 @@ class Answer(msgspec.Struct, Generic[T], frozen=True):
     after_unknown: bool
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     """The limits of the calls of one thread."""
 
     until: float | None = None  # the moment after which nothing is repeated
-    over: Callable[[], bool] | None = None  # tells when nothing is to be repeated any more
+    ended: Callable[[], bool] | None = None  # returns whether nothing is to be repeated any more
     refuses: bool = False  # then no call is begun either
 
 
 class _Within(msgspec.Struct):
     """A block whose calls repeat nothing after a moment. A class, as many requests to a store are in such a block."""
 
-    here: _Here
+    here: _ThreadState
     until: float
     outer: float | None = None
 
@@ -86,7 +86,7 @@ class Retry:
         late: Callable[[], None] = lambda: None,
     ) -> None:
         self.seconds, self._repeated, self._late = seconds, repeated, late
-        self._here = _Here()
+        self._here = _ThreadState()
         self.closed = False
         """True after :meth:`close`."""
 
@@ -121,22 +121,22 @@ class Retry:
             here.until = outer
 
     @contextmanager
-    def unless(self, over: Callable[[], bool], *, refuse: bool = True) -> Iterator[None]:
-        """Repeat none of this thread's calls in the block once ``over`` returns true; refuse those that begin then.
+    def unless(self, ended: Callable[[], bool], *, refuse: bool = True) -> Iterator[None]:
+        """Repeat none of this thread's calls in the block once ``ended`` returns true; refuse those that begin then.
 
         :meth:`within` gives each call at least one attempt, which takes long where the store is unreachable. Without
         ``refuse`` each call still has that attempt, which completes the work in progress if the store is there.
         """
-        self._here.over, self._here.refuses = over, refuse
+        self._here.ended, self._here.refuses = ended, refuse
         try:
             yield
         finally:
-            self._here.over, self._here.refuses = None, False
+            self._here.ended, self._here.refuses = None, False
 
     @property
     def _has_ended(self) -> bool:
-        over = self._here.over
-        return over is not None and over()
+        ended = self._here.ended
+        return ended is not None and ended()
 
     @property
     def repeats(self) -> bool:
@@ -153,7 +153,7 @@ class Retry:
 
         Raises OutcomeUnknown if any attempt may have been carried out, else the last error.
         """
-        if self.closed or self._here.over is not None:
+        if self.closed or self._here.ended is not None:
             self._check_allowed()
         try:
             return operation(*args, **kwargs)
@@ -165,7 +165,7 @@ class Retry:
 
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Call the operation, and report also whether an earlier attempt may have been carried out."""
-        if self.closed or self._here.over is not None:
+        if self.closed or self._here.ended is not None:
             self._check_allowed()
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
@@ -175,13 +175,13 @@ class Retry:
             if self.closed:
                 self._end_late()
 
-    def surely(
+    def verified(
         self, is_made: Callable[[], bool], change: Callable[P, bool], *args: P.args, **kwargs: P.kwargs
     ) -> bool:
         """Make a change of what is as it was seen; True when it is made.
 
-        After an attempt that was not answered, or that found something else, ``is_made`` looks for it. Raises
-        OutcomeUnknown where the change may be made and that look fails.
+        After an attempt that was not answered, or that found something else, ``is_made`` verifies it. Raises
+        OutcomeUnknown where the change may be made and that read fails.
         """
         unknown = False
         with reporting_done(lambda: "the change may be made: repeat the call" if unknown else ""):

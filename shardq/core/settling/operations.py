@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from shardq.core.held import HeldSlice, Named, Selection, SettleState
+from shardq.core.held import HeldSlice, NamedSpans, Selection, SettleState
 from shardq.core.sending import appending
 from shardq.core.sending.appending import AppendPolicy
 
@@ -137,7 +137,7 @@ def share_returned(held: Iterable[HeldSlice]) -> None:
         piece.returned = returned
 
 
-def note_returned(group: Iterable[Selection], lost: Named) -> None:
+def note_returned(group: Iterable[Selection], lost: NamedSpans) -> None:
     """Note in which groups messages were released: the store has released those behind them, too."""
     for selection in group:
         held = selection.held

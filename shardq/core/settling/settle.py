@@ -16,7 +16,7 @@ from shardq.core.browsing import find_parts
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer, Failures
 from shardq.core.context.unique_keys import release_keys
-from shardq.core.held import HeldSlice, LimitLease, Named, Selection, SettleState, in_states
+from shardq.core.held import HeldSlice, LimitLease, NamedSpans, Selection, SettleState, in_states
 from shardq.core.large.collecting import remove_body
 from shardq.core.settling.events import NO_DETAILS, EventDetails, record_settled
 from shardq.core.settling.operations import RETURN, SettleOperation, note_returned
@@ -240,10 +240,10 @@ class SettleRun(msgspec.Struct, eq=False):
                         self._note_unanswered(rest)
                     fenced = answer.value
                     if returns_behind:
-                        note_returned(rest, Named(*fenced.lost, *fenced.gone))
+                        note_returned(rest, NamedSpans(*fenced.lost, *fenced.gone))
                     done, rest = self._sorted_out(rest, fenced) if fenced.lost or fenced.gone else (rest, ())
                     if returns_behind:  # also what an earlier attempt has released
-                        note_returned(done, Named())
+                        note_returned(done, NamedSpans())
                     if operation.state is not SettleState.OPEN:
                         HeldSlice.mark_each(done, operation.state)
                     self.done += done
@@ -258,14 +258,14 @@ class SettleRun(msgspec.Struct, eq=False):
         self, group: Sequence[Selection], fenced: Fenced
     ) -> tuple[Sequence[Selection], Sequence[Selection]]:
         """Return the messages that were settled though others were not, and those still to do; the rest is lost."""
-        lost, gone = Named(*fenced.lost), Named(*fenced.gone)
+        lost, gone = NamedSpans(*fenced.lost), NamedSpans(*fenced.gone)
         self.by_others += [by for each in group if (by := each.within(gone)).positions]
         taken = self._taken(group, lost, gone)
         self._mark_lost(taken)
         done = [selection.without(away) for selection, away in zip(group, taken, strict=True)]
         rest: list[Selection] = []
         if self.operation.moves:  # of what was not named nothing was moved
-            kept, named = done, Named(*fenced.lost, *fenced.gone)
+            kept, named = done, NamedSpans(*fenced.lost, *fenced.gone)
             done = [selection.within(named) for selection in kept]  # moved by an earlier attempt
             rest = [every.without(each) for every, each in zip(kept, done, strict=True)]
         return [each for each in done if each.positions], [each for each in rest if each.positions]
@@ -275,7 +275,7 @@ class SettleRun(msgspec.Struct, eq=False):
             for what in {self.operation.name, self.operation.event}:
                 selection.held.note_unanswered(what, selection.positions)
 
-    def _taken(self, group: Sequence[Selection], lost: Named, gone: Named) -> list[Selection]:
+    def _taken(self, group: Sequence[Selection], lost: NamedSpans, gone: NamedSpans) -> list[Selection]:
         """Return which of the messages the store's answer takes from the caller."""
         moved = self.operation.moves and self._were_moved(group, lost)
         return [
@@ -287,10 +287,10 @@ class SettleRun(msgspec.Struct, eq=False):
         held = selection.held
         if self.operation.makes_pending and held.returned and held.bundle.group in held.returned:
             # A message that is lost before its lease expires was released with an earlier one of its group.
-            selection = selection.over(self.context.store.now())
+            selection = selection.expired(self.context.store.now())
         if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
-            return selection.without(selection.within(Named(*(span for span, each in found if each.blocks))))
+            return selection.without(selection.within(NamedSpans(*(span for span, each in found if each.blocks))))
         explained = self.operation.unanswered_explains_lost or moved
         return selection.without(self._tried(selection)) if explained else selection
 
@@ -299,7 +299,7 @@ class SettleRun(msgspec.Struct, eq=False):
             # Within a transaction no attempt was carried out before: somebody else has acked it, beside rows of theirs.
             return selection if self.context.outside else Selection(selection.held, [])
         if self.operation.gone_is_done:
-            selection = selection.over(self.context.store.now())
+            selection = selection.expired(self.context.store.now())
         explained = self.operation.unanswered_explains_gone
         return selection.without(self._tried(selection)) if explained else selection
 
@@ -312,7 +312,7 @@ class SettleRun(msgspec.Struct, eq=False):
         tried = selection.held.unanswered.get(what, set())
         return Selection(selection.held, [position for position in selection.positions if position in tried])
 
-    def _were_moved(self, group: Sequence[Selection], lost: Named) -> bool:
+    def _were_moved(self, group: Sequence[Selection], lost: NamedSpans) -> bool:
         """Return whether an unanswered attempt has moved the lost messages: then none is stored in its place."""
         tried = [self._tried(selection.within(lost)) for selection in group]
         found = find_parts(self.context, group[0].held.shard, spans_of(tried))

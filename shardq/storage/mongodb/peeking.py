@@ -123,7 +123,7 @@ def find_many(
     read = rows.read(dict.fromkeys(bundle_id for bundle_id, _ in messages), bodies=True)
     found = {each: _piece_at(read.get(each[0]), each[1], now) for each in messages}
     missing = dict.fromkeys(each[0] for each, piece in found.items() if piece is None)
-    surely = {bundle_id: rows.read_surely(bundle_id).get(bundle_id) for bundle_id in missing}
+    surely = {bundle_id: rows.read_from_primary(bundle_id).get(bundle_id) for bundle_id in missing}
     return tuple(found[each] or _piece_at(surely.get(each[0]), each[1], now) for each in messages)
 
 

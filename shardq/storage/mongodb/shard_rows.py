@@ -94,7 +94,7 @@ class ShardRows:
         """Read the documents with these ids, finished ones too."""
         return {row.id: row for chunk in chunks(ids) for row in self._read(chunk, bodies)}
 
-    def read_surely(self, bundle_id: bytes) -> dict[bytes, Row]:
+    def read_from_primary(self, bundle_id: bytes) -> dict[bytes, Row]:
         """Read the document with this id, after every confirmed write; none on a single server.
 
         A single server is always the only one, so an ordinary read has shown it.
