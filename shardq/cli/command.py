@@ -139,7 +139,7 @@ class Session:
         self._url, self.given = url, given  # on the command line, and not by default or by the environment
         self.only_reads = False
         """True for a command that only reads. Set it before the store is used."""
-        self._absence: threading.Timer | None = None
+        self._warning: threading.Timer | None = None
 
     @property
     def retry_seconds(self) -> float:
@@ -171,10 +171,10 @@ class Session:
     @cached_property
     def store(self) -> Store:
         """The store, which opens its connections itself."""
-        from shardq.cli.absence import report_absence  # noqa: PLC0415 - the help needs none of these
+        from shardq.cli.unreachable import warn_if_unreachable  # noqa: PLC0415 - the help needs none of these
 
         store = self.quiet_store()
-        self._absence = report_absence(store)
+        self._warning = warn_if_unreachable(store)
         return store
 
     @cached_property
@@ -227,8 +227,8 @@ class Session:
 
     def close(self) -> None:
         """Close the client and the store, if they were opened."""
-        if self._absence is not None:
-            self._absence.cancel()
+        if self._warning is not None:
+            self._warning.cancel()
         for opened in ("client", "store"):
             if opened in vars(self):
                 vars(self)[opened].close()

@@ -14,13 +14,13 @@ from starlette.responses import RedirectResponse
 from shardq.service.problems import Refused
 from shardq.service.views import Changed, QueueDetail, ScheduleView, SentView
 
-__all__ = ["Said", "back_to", "form_given", "report_of", "said_before"]
+__all__ = ["FlashMessage", "back_to", "form_given", "report_of", "flash_message_in"]
 
-COOKIE = "shardq_said"
+COOKIE = "shardq_flash"
 _OWN = {"csrf", "back"}
 
 
-class Said(msgspec.Struct, frozen=True):
+class FlashMessage(msgspec.Struct, frozen=True):
     """The report of an action, which the next page shows."""
 
     kind: Literal["done", "failed"]
@@ -72,7 +72,7 @@ def _setting(text: str) -> Any:
         return text or None
 
 
-def report_of(action: str, answer: Any) -> Said:
+def report_of(action: str, answer: Any) -> FlashMessage:
     """Return the report of an action that was done."""
     match answer:
         case Changed(changed=count, more=more):
@@ -86,17 +86,17 @@ def report_of(action: str, answer: Any) -> Said:
             text = f"{action.replace('_', ' ')}: {identity}"
         case _:
             text = f"{action.replace('_', ' ')}: done"
-    return Said("done", text)
+    return FlashMessage("done", text)
 
 
-def back_to(request: Request, back: str, said: Said | None = None) -> RedirectResponse:
+def back_to(request: Request, back: str, flash: FlashMessage | None = None) -> RedirectResponse:
     """Return to a page of this service, which says what was done."""
     root = request.scope.get("root_path", "")
     target = f"{root}/" if not _is_own(back, root) else back
     response = RedirectResponse(target, 303)
-    if said is not None:
+    if flash is not None:
         value = base64.urlsafe_b64encode(
-            msgspec.json.encode(msgspec.structs.replace(said, text=said.text[:1_000]))
+            msgspec.json.encode(msgspec.structs.replace(flash, text=flash.text[:1_000]))
         )
         response.set_cookie(
             COOKIE, value.decode(), max_age=30, path=root or "/", httponly=True, samesite="strict"
@@ -114,9 +114,9 @@ def _is_own(back: str, root: str) -> bool:
     return is_plain and not parts.scheme and not parts.netloc and back.startswith(f"{root}/")
 
 
-def said_before(cookies: Mapping[str, str]) -> Said | None:
-    """Return what the last action left to be said."""
+def flash_message_in(cookies: Mapping[str, str]) -> FlashMessage | None:
+    """Return the message that the last action left for the next page."""
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(cookies.get(COOKIE, "")), type=Said)
+        return msgspec.json.decode(base64.urlsafe_b64decode(cookies.get(COOKIE, "")), type=FlashMessage)
     except (ValueError, msgspec.MsgspecError, RecursionError):
         return None

@@ -21,7 +21,7 @@ from shardq.service.keys import Grant
 from shardq.service.store_access import StoreAccess, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
-from shardq.service.forms import Said, back_to, form_given, report_of, said_before
+from shardq.service.forms import FlashMessage, back_to, form_given, report_of, flash_message_in
 from shardq.service.page_contents import PAGES, Content, Page
 from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
@@ -48,7 +48,7 @@ NAVIGATION = (
 _templates = made_templates()
 
 
-class Behind(Protocol):
+class PageBackend(Protocol):
     """The service behind the pages."""
 
     sessions: Sessions
@@ -82,7 +82,7 @@ class Behind(Protocol):
         """Call an endpoint."""
 
 
-def page_routes(service: Behind) -> list[Route | Mount]:
+def page_routes(service: PageBackend) -> list[Route | Mount]:
     """Return the routes of the pages, their events, forms and files."""
     routes: list[Route | Mount] = [Route(page.path, _showing(service, page)) for page in PAGES]
     return [
@@ -109,7 +109,7 @@ class _Files(StaticFiles):
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def _showing(service: Behind, page: Page) -> Answer:
+def _showing(service: PageBackend, page: Page) -> Answer:
     async def show(request: Request) -> Response:
         try:
             identity = service.sessions.identify(request)
@@ -152,14 +152,14 @@ def _fields(given: Any) -> Mapping[str, Any]:
 
 
 def _page(
-    service: Behind,
+    service: PageBackend,
     request: Request,
     template: str,
     content: Mapping[str, Any],
     identity: Identity | None,
     status: int = 200,
 ) -> Response:
-    said = said_before(request.cookies)
+    flash = flash_message_in(request.cookies)
     text = _templates.get_template(f"{template}.html").render(
         root=_root(request),
         here=_here(request),
@@ -171,17 +171,17 @@ def _page(
         has_doctor=service.has_doctor,
         store=service.kind,
         navigation=NAVIGATION,
-        said=said,
+        flash=flash,
         now=datetime.now(UTC),
         **content,
     )
     response = HTMLResponse(text, status)
-    if said is not None and "hx-request" not in request.headers:
+    if flash is not None and "hx-request" not in request.headers:
         response.delete_cookie(SAID, path=_root(request) or "/")
     return response
 
 
-def problem_page(service: Behind, request: Request, problem: Problem) -> Response:
+def problem_page(service: PageBackend, request: Request, problem: Problem) -> Response:
     """Return a page that says what went wrong. It is read again as others are, so it ends when the problem does."""
     try:
         identity = service.sessions.identify(request)
@@ -191,7 +191,7 @@ def problem_page(service: Behind, request: Request, problem: Problem) -> Respons
     return _page(service, request, "problem", content, identity, problem.status)
 
 
-def _events(service: Behind) -> Answer:
+def _events(service: PageBackend) -> Answer:
     async def events(request: Request) -> Response:
         service.sessions.identify(request)
         await request.body()  # which is refused like others; a stream that has begun cannot be
@@ -200,7 +200,7 @@ def _events(service: Behind) -> Answer:
     return events
 
 
-def _doing(service: Behind) -> Answer:
+def _doing(service: PageBackend) -> Answer:
     async def do(request: Request) -> Response:
         identity = service.sessions.identify(request)
         action, name = request.path_params["action"], request.path_params.get("name", "")
@@ -213,11 +213,11 @@ def _doing(service: Behind) -> Answer:
         try:
             with service.noting_refusal(identity.grant, endpoint, name):
                 given = form_given(endpoint.given, fields)
-            said = report_of(action, await service.perform(endpoint, service.access(identity), name, given))
+            flash = report_of(action, await service.perform(endpoint, service.access(identity), name, given))
         except (ShardqError, Refused) as error:
             problem = problem_of(error)
-            said = Said("failed", "it failed" if problem is None else problem.detail)
-        return back_to(request, dict(fields).get("back", ""), said)
+            flash = FlashMessage("failed", "it failed" if problem is None else problem.detail)
+        return back_to(request, dict(fields).get("back", ""), flash)
 
     return do
 
@@ -229,7 +229,7 @@ async def _form(request: Request) -> list[tuple[str, str]]:
     return fields_of(await request.body())
 
 
-def _login(service: Behind) -> Answer:
+def _login(service: PageBackend) -> Answer:
     async def login(request: Request) -> Response:
         wanted = dict(fields_of(request.scope["query_string"])).get("next", "")
         if service.sessions.keys is None:
@@ -251,7 +251,7 @@ def _login(service: Behind) -> Answer:
     return login
 
 
-def _logout(service: Behind) -> Answer:
+def _logout(service: PageBackend) -> Answer:
     async def logout(request: Request) -> Response:
         identity = service.sessions.identify(request)
         service.sessions.check_csrf(identity, dict(await _form(request)).get("csrf"))

@@ -11,13 +11,13 @@ from shardq.errors import ShardqError, StoreUnavailable
 if TYPE_CHECKING:
     from shardq.storage.store import Store
 
-__all__ = ["report_absence"]
+__all__ = ["warn_if_unreachable"]
 
 QUIET_SECONDS = 3.0  # that a command may take without anybody wondering
 PING_SECONDS = 5.0
 
 
-def report_absence(store: Store) -> threading.Timer:
+def warn_if_unreachable(store: Store) -> threading.Timer:
     """Ping the store a moment from now, and write why there is no answer; cancel the timer when the command ends."""
     timer = threading.Timer(QUIET_SECONDS, _report, [store])
     timer.daemon = True
