@@ -18,7 +18,7 @@ from shardq.client.producer import Producer, SendArguments
 from shardq.client.queue import Queue
 from shardq.client.semaphore import Permit, Semaphore, SemaphoreState
 from shardq.core.consumer_states import ConsumerState
-from shardq.core.context.counters import Counts
+from shardq.core.context.counters import Counters
 from shardq.core.counts import QueueCounts, ShardState
 from shardq.core.hooks import AllHooks, HookCall, Hooks, Observer
 from shardq.core.logs.event_log import Event, EventKind
@@ -77,7 +77,7 @@ __all__ = [
     "ConsumerAlive",
     "ConsumerNotFound",
     "ConsumerState",
-    "Counts",
+    "Counters",
     "DeadLetter",
     "Discard",
     "EditArguments",

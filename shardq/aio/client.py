@@ -18,7 +18,7 @@ from shardq.aio.semaphore import Semaphore
 from shardq.aio.threads import MOST_THREADS, Threads, Wraps, awaited, carried_out, in_loop
 from shardq.base.clock import Clock
 from shardq.base.codec import BYTES, Codec
-from shardq.core.context.counters import Counts
+from shardq.core.context.counters import Counters
 from shardq.core.context.retry import RETRY_SECONDS
 from shardq.core.hooks import Hooks, Observer
 from shardq.core.settings import QueueSettingsArguments, check_number
@@ -178,7 +178,7 @@ class Client(Wraps[shardq.client.Client]):
         return Schedules(self._sync.schedules, self._threads)
 
     @property
-    def counters(self) -> Counts:
+    def counters(self) -> Counters:
         """The counters of this client, since it was opened."""
         return self._sync.counters
 

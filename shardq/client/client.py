@@ -26,7 +26,7 @@ from shardq.client.semaphore import (
     open_semaphore,
     warn_of_other_permits,
 )
-from shardq.core.context.counters import Counts
+from shardq.core.context.counters import Counters
 from shardq.core.context.queue_context import QueueContexts
 from shardq.core.context.retry import RETRY_SECONDS
 from shardq.core.hooks import Hooks, Observer, check_hooks, check_observer
@@ -314,7 +314,7 @@ class Client(Closing):
         return self._store.diagnose()
 
     @property
-    def counters(self) -> Counts:
+    def counters(self) -> Counters:
         """The counters of this client, since it was opened."""
         return self._contexts.counters.total()
 

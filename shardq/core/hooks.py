@@ -185,7 +185,7 @@ class Observer:
     """
 
     def opened(self, counters: Callable[[], Mapping[str, object]], client: object) -> None:
-        """Take what reads the :class:`shardq.Counts` of a client that was opened, by queue; "" are of no queue."""
+        """Take what reads the :class:`shardq.Counters` of a client that was opened, by queue; "" are of no queue."""
 
     def requests(self, store: str, operation: str) -> Callable[[float], None]:  # noqa: ARG002
         """Return what is called with the seconds of each request of a kind. ``store`` is the scheme of its URL."""

@@ -10,7 +10,7 @@ from itertools import count
 from math import inf
 from typing import Any
 
-from shardq.core.context.counters import Counts
+from shardq.core.context.counters import Counters
 from shardq.core.hooks import Observer
 from shardq.errors import ShardqError
 from shardq.metrics.measures import BOUNDS, Durations, Key, Measures
@@ -78,7 +78,7 @@ class Metrics(Observer):
         self._clients: dict[int, Callable[[], Mapping[str, Any]]] = {}
         self._ids = count()
         self._gone: list[int] = []
-        self._past: dict[str, Counts] = {}  # of clients that are gone, by queue
+        self._past: dict[str, Counters] = {}  # of clients that are gone, by queue
         self._numbers: dict[Key, int] = {}
         self._durations: dict[Key, _Histogram] = {}
 
@@ -114,7 +114,7 @@ class Metrics(Observer):
         """Keep the counts of clients that are gone. Not when they go: that may be within any line of this."""
         while self._gone:
             for queue, counts in self._clients.pop(self._gone.pop())().items():
-                self._past[queue] = self._past.get(queue, Counts()) + counts
+                self._past[queue] = self._past.get(queue, Counters()) + counts
 
     def requests(self, store: str, operation: str) -> Callable[[float], None]:
         """Return what records the seconds of a request. It is called for each, so it looks for nothing."""

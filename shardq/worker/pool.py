@@ -25,7 +25,7 @@ from shardq.worker.json_log import JsonLog
 from shardq.worker.options import WorkerKeywords, WorkerOptions, assign
 from shardq.worker.process import WorkerPlan
 from shardq.worker.report import WorkerReport
-from shardq.worker.scaling import COUNT_SECONDS, Backlog, Processes, Scaling, bounds
+from shardq.worker.scaling import COUNT_SECONDS, DueMessages, Processes, Scaling, bounds
 from shardq.worker.signals import STACKS, call_unless_handled, stop_signals
 from shardq.worker.slot import Child, Slot, WorkersFailing
 
@@ -147,7 +147,7 @@ class WorkerPool:
             for number in range(most)
         ]
         self._plan, self._scaling = plan, Scaling(least, most)
-        self._backlog: Backlog | None = None
+        self._due: DueMessages | None = None
         self._handler_timeout, self._on_progress = handler_timeout, on_progress
         self._started_at = time.monotonic()
         self._stops = 0
@@ -197,9 +197,9 @@ class WorkerPool:
             stack.enter_context(call_unless_handled(self._signals()))
             stack.callback(self._end)
             if self._scaling.least < self._scaling.most:
-                self._backlog = Backlog(self._plan.url, self._plan.queues, COUNT_SECONDS)
-                self._backlog.start()
-                stack.callback(self._backlog.close)
+                self._due = DueMessages(self._plan.url, self._plan.queues, COUNT_SECONDS)
+                self._due.start()
+                stack.callback(self._due.close)
             while not self._turn():
                 self._on_progress(self.report)
         self._on_progress(self.report)
@@ -240,7 +240,7 @@ class WorkerPool:
 
     def _scale(self) -> None:
         """Take up slots, or retire one, when due messages were counted."""
-        due = None if self._backlog is None or self._stops or self._error else self._backlog.take()
+        due = None if self._due is None or self._stops or self._error else self._due.take()
         if due is None:
             return
         active = [slot for slot in self._slots if not (slot.retired or slot.finished)]

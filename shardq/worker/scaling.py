@@ -16,7 +16,7 @@ __all__ = [
     "COUNT_SECONDS",
     "DOWN_SECONDS",
     "UP_SECONDS",
-    "Backlog",
+    "DueMessages",
     "Processes",
     "Scaling",
     "bounds",
@@ -29,7 +29,7 @@ DOWN_SECONDS = 60.0  # that nothing is due and a process is idle before one is r
 MAX_PROCESSES = 1_000
 
 
-class Backlog:
+class DueMessages:
     """Counts due messages at an interval, in a thread: the store may be slow, or unreachable.
 
     A count asks for the shards of each queue, and for the counts of each shard. Messages of a queue whose deliveries
@@ -42,7 +42,7 @@ class Backlog:
         self._queues = {name: self._client.pattern(name) if is_pattern(name) else None for name in queues}
         self._due: int | None = None
         self._over = Flag()
-        self._thread = threading.Thread(target=self._run, name="shardq-backlog", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="shardq-due-messages", daemon=True)
 
     def start(self) -> None:
         """Count from now on."""

@@ -420,7 +420,7 @@ def main() -> None:
         )
         layout: shardq.Layout = settings.layout
         facts: tuple[shardq.Finding, ...] = client.diagnose()
-        counters: shardq.Counts = client.counters
+        counters: shardq.Counters = client.counters
         print(layout.shards, facts[0].remedy, counters.sent, client.now(), client.queues("o"))
         with queue.producer(codec=shardq.JSON, linger=0.01) as producer:
             look(queue, send(producer))

@@ -9,7 +9,7 @@ import pytest
 import shardq
 from shardq.tasks import Tasks, TaskWorker
 from shardq.worker import Worker, WorkerPool
-from shardq.worker.scaling import Backlog
+from shardq.worker.scaling import DueMessages
 
 
 def filled(client: shardq.Client, *names: str) -> None:
@@ -78,7 +78,7 @@ def test_the_processes_of_a_pool_receive_from_queues_that_match(url: str) -> Non
 def test_a_pool_counts_what_is_due_in_queues_that_match(url: str) -> None:
     with shardq.connect(url) as client:
         filled(client, "mail/a", "mail/b", "orders")
-        backlog = Backlog(url, ["mail/*", "orders"], 0.01)
+        backlog = DueMessages(url, ["mail/*", "orders"], 0.01)
         backlog.start()
         try:
             while (due := backlog.take()) is None:

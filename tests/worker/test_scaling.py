@@ -19,7 +19,7 @@ from shardq.pipelines.worker import PipelinePlan
 from shardq.tasks.app import TaskPlan
 from shardq.worker import PoolReport, WorkerOptions, WorkerPool, pool, scaling
 from shardq.worker.process import WorkerPlan
-from shardq.worker.scaling import COUNT_SECONDS, DOWN_SECONDS, UP_SECONDS, Backlog, Scaling
+from shardq.worker.scaling import COUNT_SECONDS, DOWN_SECONDS, UP_SECONDS, DueMessages, Scaling
 from shardq.worker.slot import Slot
 
 FLOW = (
@@ -138,7 +138,7 @@ def test_what_is_due_is_counted_over_all_queues_and_not_in_paused_ones(
         client.create_queue(name).producer().send_many([b"x"] * count)
     client.queue("b").pause()
     client.queue("a").producer().send(b"later", delay=60)
-    counting = Backlog(url, ("a", "b", "c"), 0.01)
+    counting = DueMessages(url, ("a", "b", "c"), 0.01)
     assert counting.take() is None
     counting.start()
     try:
@@ -155,11 +155,11 @@ def test_what_is_due_is_counted_over_all_queues_and_not_in_paused_ones(
     finally:
         counting.close()
         for thread in threading.enumerate():
-            if thread.name == "shardq-backlog":
+            if thread.name == "shardq-due-messages":
                 thread.join()
 
 
-def wait_for(counting: Backlog) -> int:
+def wait_for(counting: DueMessages) -> int:
     while (due := counting.take()) is None:
         time.sleep(0.01)
     return due
@@ -246,7 +246,7 @@ def test_a_pool_with_bounds_ends_when_all_are_idle(url: str, queue: Queue, handl
 def test_a_pool_of_one_size_counts_nothing(
     url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch, handlers: str
 ) -> None:
-    monkeypatch.setattr(pool, "Backlog", None)
+    monkeypatch.setattr(pool, "DueMessages", None)
     assert WorkerPool(url, "jobs", f"{handlers}:nothing", processes=(1, 1), idle_exit=0).run().restarts == 0
 
 

@@ -9,7 +9,7 @@ import msgspec
 from shardq.base.shard import INTERNAL, TOPICS_FOLDER
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["ClientCounters", "Counters", "Counts"]
+__all__ = ["ClientCounters", "MutableCounters", "Counters"]
 
 OTHERS = "_others"
 """The name under which further queues are counted together: no queue has it."""
@@ -17,7 +17,7 @@ OTHERS = "_others"
 MOST_QUEUES = 4096  # queues that are counted one by one
 
 
-class Counts(msgspec.Struct, frozen=True):
+class Counters(msgspec.Struct, frozen=True):
     """Counters since the client was opened, in messages unless another unit is named."""
 
     sent: int = 0
@@ -39,16 +39,16 @@ class Counts(msgspec.Struct, frozen=True):
     retries: int = 0  # store calls that were repeated
     events_lost: int = 0  # events that could not be written to the log of their queue
 
-    def __add__(self, other: Self) -> Counts:
-        return Counts(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
+    def __add__(self, other: Self) -> Counters:
+        return Counters(*(getattr(self, name) + getattr(other, name) for name in self.__struct_fields__))
 
 
-class Counters:
-    """Counts, from several threads."""
+class MutableCounters:
+    """Counters that several threads raise."""
 
     def __init__(self) -> None:
         self._lock = OwnLock()
-        self._values = dict.fromkeys(Counts.__struct_fields__, 0)
+        self._values = dict.fromkeys(Counters.__struct_fields__, 0)
 
     def add(self, **amounts: int) -> None:
         """Add to counters by name."""
@@ -60,10 +60,10 @@ class Counters:
         """Count a call of the store that is repeated."""
         self.add(retries=1)
 
-    def read(self) -> Counts:
+    def read(self) -> Counters:
         """Return the present values of the counters."""
         with self._lock.plain:
-            return Counts(**self._values)
+            return Counters(**self._values)
 
 
 class ClientCounters:
@@ -74,11 +74,11 @@ class ClientCounters:
     """
 
     def __init__(self) -> None:
-        self.own = Counters()
+        self.own = MutableCounters()
         self._lock = OwnLock()
-        self._queues: dict[str, Counters] = {}
+        self._queues: dict[str, MutableCounters] = {}
 
-    def of(self, queue: str) -> Counters:
+    def of(self, queue: str) -> MutableCounters:
         """Return the counters of a queue."""
         if queue.startswith(INTERNAL) and not queue.startswith(TOPICS_FOLDER):
             queue = INTERNAL.rstrip("/")
@@ -86,15 +86,15 @@ class ClientCounters:
             known = self._queues.get(queue)
             if known is None:
                 name = queue if len(self._queues) < MOST_QUEUES else OTHERS
-                known = self._queues.setdefault(name, Counters())
+                known = self._queues.setdefault(name, MutableCounters())
             return known
 
-    def by_queue(self) -> dict[str, Counts]:
+    def by_queue(self) -> dict[str, Counters]:
         """Return the counters of each queue as they are now; those under "" are of none."""
         with self._lock.plain:
             queues = {"": self.own, **self._queues}
         return {name: counters.read() for name, counters in queues.items()}
 
-    def total(self) -> Counts:
+    def total(self) -> Counters:
         """Return the sum of all counters."""
-        return sum(self.by_queue().values(), Counts())
+        return sum(self.by_queue().values(), Counters())

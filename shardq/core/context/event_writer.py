@@ -20,7 +20,7 @@ import msgspec
 
 from shardq.base.log import Log
 from shardq.base.waits import BackgroundThread
-from shardq.core.context.counters import Counters
+from shardq.core.context.counters import MutableCounters
 from shardq.errors import ShardqError
 from shardq.storage.per_process import PerProcess
 from shardq.storage.store import Store
@@ -58,7 +58,7 @@ class _Source(Protocol):
     @property
     def store(self) -> Store: ...
     @property
-    def counters(self) -> Counters: ...
+    def counters(self) -> MutableCounters: ...
 
 
 _Queue = TypeVar("_Queue", bound=_Source)

@@ -12,7 +12,7 @@ import msgspec
 
 from shardq.base.shard import INTERNAL, check_queue_name, may_begin_a_name
 from shardq.base.texts import kind_of, shown
-from shardq.core.context.counters import ClientCounters, Counters
+from shardq.core.context.counters import ClientCounters, MutableCounters
 from shardq.core.context.event_writer import EventWriter, Write
 from shardq.core.context.queue_records import jobs_of, unused_since, with_jobs
 from shardq.core.context.queue_usage import QueueUsage
@@ -192,7 +192,7 @@ class QueueContext(msgspec.Struct, frozen=True):
     placement: Placement
     lane_round_robin: LaneRoundRobin
     ids: BundleIds
-    counters: Counters
+    counters: MutableCounters
     hooks: Hooks | None
     sibling: Callable[[str], QueueContext]  # another queue of the same client; raises QueueNotFound
     usage: QueueUsage

@@ -26,7 +26,7 @@ from shardq.base.log import Log
 from shardq.base.outgoing_message import Bundle
 from shardq.base.shard import INTERNAL, Shard, check_queue_name
 from shardq.core.browsing import slices
-from shardq.core.context.counters import Counters
+from shardq.core.context.counters import MutableCounters
 from shardq.core.context.identity import ConsumerIdentity, moment_in
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Retry, claim_patiently
@@ -135,7 +135,7 @@ class Permits:
 
     def __init__(self, context: QueueContext, owner: ConsumerIdentity, kind: str = "") -> None:
         # Operations on permits do not count as operations on messages.
-        self._context = msgspec.structs.replace(context, counters=Counters(), hooks=None)
+        self._context = msgspec.structs.replace(context, counters=MutableCounters(), hooks=None)
         self._owner, self._blocks = owner, Blocks(context.name, kind)
         self.queue = context.name
         self.limit = context.name.removeprefix(PERMITS_FOLDER)

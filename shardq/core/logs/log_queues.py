@@ -19,7 +19,7 @@ from shardq.base.clock import microseconds, seconds
 from shardq.base.receipt import MessageId
 from shardq.base.shard import INTERNAL, Shard
 from shardq.core.browsing import slices
-from shardq.core.context.counters import Counters
+from shardq.core.context.counters import MutableCounters
 from shardq.core.context.queue_context import LiveSettings, Log, QueueContext
 from shardq.core.context.retry import Retry
 from shardq.core.sending.appending import LOG, append
@@ -150,7 +150,7 @@ def _begin(kind: LogKind, context: QueueContext) -> Log | None:
             return None
         _drop_old(context, kind, kept)
     live = LiveSettings(store, retry, name, timer=lambda: 0.0)  # they never change
-    log = msgspec.structs.replace(context, name=name, live=live, counters=Counters(), hooks=None)
+    log = msgspec.structs.replace(context, name=name, live=live, counters=MutableCounters(), hooks=None)
     return Log(log, microseconds(until))
 
 
