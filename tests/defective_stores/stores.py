@@ -31,7 +31,7 @@ from tests.defective_stores.groups import BROKEN_GROUPS
 from tests.defective_stores.keys import BROKEN_KEYS
 from tests.defective_stores.leases import BROKEN_LEASES
 from tests.defective_stores.limits import BROKEN_LIMITS
-from tests.defective_stores.looks import BROKEN_LOOKS
+from tests.defective_stores.reads import BROKEN_READS
 from tests.defective_stores.transactions import BROKEN_JOINED_CLIENTS, BROKEN_TRANSACTIONS
 
 __all__ = ["BROKEN_STORES"]
@@ -258,7 +258,7 @@ class _Forgetful:
 BROKEN_STORES: tuple[type[WrappedStore], ...] = (
     *BROKEN_LEASES,
     *BROKEN_CLAIMS,
-    *BROKEN_LOOKS,
+    *BROKEN_READS,
     *BROKEN_GROUPS,
     *BROKEN_KEYS,
     *BROKEN_LIMITS,

@@ -188,7 +188,7 @@ def test_what_a_process_commits_before_it_is_killed_is_heard(
     assert process.exitcode == -signal.SIGKILL
 
 
-def test_telling_gives_up_no_lock_of_this_process(path: Path, store: SqliteStore) -> None:
+def test_signalling_gives_up_no_lock_of_this_process(path: Path, store: SqliteStore) -> None:
     """To close a descriptor of the file itself, or of its -shm, would."""
     store.append(sent(Shard("orders", 0, 0)))
     db = sqlite3.connect(path, isolation_level=None)
@@ -215,7 +215,7 @@ def test_who_cannot_tell_has_sent_all_the_same(
     assert waiter.wait(["orders"], 0) == ("orders",)
 
 
-def test_telling_leaves_no_descriptor_and_makes_no_file(path: Path, store: SqliteStore) -> None:
+def test_signalling_leaves_no_descriptor_and_makes_no_file(path: Path, store: SqliteStore) -> None:
     store.append(sent(Shard("orders", 0, 0)))
     files, descriptors = sorted(path.parent.iterdir()), len(list(Path("/dev/fd").iterdir()))
     for told in (path, path.with_name("missing.db"), path / "beneath.db"):

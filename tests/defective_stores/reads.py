@@ -21,7 +21,7 @@ from shardq.storage.requests import (
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 
-__all__ = ["BROKEN_LOOKS"]
+__all__ = ["BROKEN_READS"]
 
 
 class ForgetsExpiry(WrappedStore):
@@ -180,7 +180,7 @@ class RemembersForEver(WrappedStore):
         return tuple(sorted((self._seen.get(queue, {}) | known).values()))
 
 
-BROKEN_LOOKS: tuple[type[WrappedStore], ...] = (
+BROKEN_READS: tuple[type[WrappedStore], ...] = (
     ForgetsExpiry,
     HidesExpiryWithTheBodies,
     ForgetsExpiryOfWhatItSplits,
