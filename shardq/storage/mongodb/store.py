@@ -30,7 +30,7 @@ from shardq.storage.mongodb import (
 from shardq.storage.mongodb.claims import Claims
 from shardq.storage.mongodb.client import Client
 from shardq.storage.mongodb.dedupe import KeyMethods
-from shardq.storage.mongodb.joining import JoinedStore
+from shardq.storage.mongodb.joined_transactions import JoinedStore
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Address
 from shardq.storage.mongodb.shard_rows import ShardRows

@@ -27,7 +27,7 @@ from shardq.storage.postgresql import (
 )
 from shardq.storage.postgresql.connections import Address
 from shardq.storage.postgresql.dedupe import KeyMethods
-from shardq.storage.postgresql.joining import JoinedSession, JoinedSignals, JoinedStore
+from shardq.storage.postgresql.joined_transactions import JoinedSession, JoinedSignals, JoinedStore
 from shardq.storage.postgresql.read_cursors import TOO_LATE, late_of
 from shardq.storage.postgresql.session import POOL_SIZE, Session, clock_leads
 from shardq.storage.postgresql.signals import Channel

@@ -47,7 +47,7 @@ from shardq.storage.sqlite.claims import Answers, Taken
 from shardq.storage.sqlite.connections import SIGNAL
 from shardq.storage.sqlite.copying import copy_file
 from shardq.storage.sqlite.dedupe import KeyMethods
-from shardq.storage.sqlite.joining import Commits, JoinedSession, JoinedSignals
+from shardq.storage.sqlite.joined_transactions import Commits, JoinedSession, JoinedSignals
 from shardq.storage.sqlite.log import LOG
 from shardq.storage.sqlite.session import Session, check_path, check_synchronous, check_timeout
 from shardq.storage.sqlite.signals import Signals
