@@ -130,10 +130,10 @@ def flush_events(opened: Queue | Producer | Consumer) -> None:
 
 def joined_callers(opened: Client | Producer) -> int:
     """Count the threads that wait until another one has sent (a producer) or settled (a client) for them."""
-    joining: GroupCommit[Any, Any] = (
+    group_commit: GroupCommit[Any, Any] = (
         opened._contexts.settle_commit.group_commit if isinstance(opened, Client) else opened._group_commit
     )
-    return joining.waiting()
+    return group_commit.waiting()
 
 
 def _all_contexts(opened: Collection[Opened]) -> list[QueueContext]:

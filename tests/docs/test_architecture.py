@@ -35,7 +35,7 @@ def named() -> Iterator[tuple[tuple[str, ...], str]]:
 def definitions(tree: ast.AST, prefix: str = "") -> Iterator[str]:
     """The functions, classes and constants of a file; those of a class with its name before them."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield prefix + node.name
             yield from definitions(node, f"{prefix}{node.name}.")
         elif isinstance(node, ast.Assign | ast.AnnAssign):
