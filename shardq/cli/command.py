@@ -171,7 +171,7 @@ class Session:
     @cached_property
     def store(self) -> Store:
         """The store, which opens its connections itself."""
-        from shardq.cli.unreachable import warn_if_unreachable  # noqa: PLC0415 - the help needs none of these
+        from shardq.cli.failures import warn_if_unreachable  # noqa: PLC0415 - the help needs none of these
 
         store = self.quiet_store()
         self._warning = warn_if_unreachable(store)

@@ -97,6 +97,6 @@ COMMANDS = {
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
     "bench": _entry(_REST, "bench", "bench", "Measure messages per second, and latency."),
     "spark": CommandEntry(
-        _REST, "shardq.cli.spark.group:spark", "Move many messages with Spark.", extra="spark"
+        _REST, "shardq.cli.spark:spark", "Move many messages with Spark.", extra="spark"
     ),
 }

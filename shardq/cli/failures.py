@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -29,6 +31,9 @@ from shardq.errors import (
     UnreadableSettings,
 )
 
+if TYPE_CHECKING:
+    from shardq.storage.store import Store
+
 __all__ = [
     "FAILURE",
     "NOT_FOUND",
@@ -41,10 +46,14 @@ __all__ = [
     "exit_code",
     "exit_code_of_all",
     "explain",
+    "warn_if_unreachable",
 ]
 
 FAILURE, USAGE, NOT_FOUND, UNAVAILABLE = 1, 2, 3, 4
 INTERRUPTED, BROKEN_PIPE = 130, 141  # 128 + the signal, as shells count
+
+QUIET_SECONDS = 3.0  # that a command may take without a note
+PING_SECONDS = 5.0
 
 
 class StoreMissing(click.ClickException):
@@ -212,3 +221,22 @@ def _silence_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError:
         return
+
+
+def warn_if_unreachable(store: Store) -> threading.Timer:
+    """Ping the store a moment from now, and write why there is no answer; cancel the timer when the command ends."""
+    timer = threading.Timer(QUIET_SECONDS, _ping, [store])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def _ping(store: Store) -> None:
+    from shardq.core.pinging import ping  # noqa: PLC0415 - most commands have ended before
+
+    try:
+        ping(store, PING_SECONDS)
+    except StoreUnavailable as error:
+        click.echo(f"shardq: still trying: {error}", err=True)
+    except ShardqError:
+        return  # the command meets it too

@@ -19,6 +19,7 @@ from shardq.storage.records import QueueRecord
 __all__ = [
     "BLOCKED",
     "BLOCKED_AFTER",
+    "PENDING",
     "Acknowledge",
     "Append",
     "Bundle",
@@ -44,6 +45,8 @@ __all__ = [
     "Sweep",
     "expired",
     "in_queue_since",
+    "pending_in",
+    "renamed",
 ]
 
 BLOCKED = b"shardq: blocked!"
@@ -51,6 +54,15 @@ BLOCKED = b"shardq: blocked!"
 
 BLOCKED_AFTER = from_datetime(datetime(5000, 1, 1, tzinfo=UTC))
 """A store MAY keep the claim's token with a lease that ends later than this, as no other does, and show `BLOCKED`."""
+
+PENDING = b"shardq: pending!"
+"""The token by which a forward names a message that nobody holds.
+
+A span of one message under it, the only one of its request, names a message in the shard to which is appended. That
+message is not held, or its lease has expired. It MUST be lost if somebody holds it by then. A store that cannot do
+that, or not for groups, MUST raise UnsupportedByStore with nothing changed.
+"""
+
 _NEVER = from_datetime(datetime(9000, 1, 1, tzinfo=UTC))
 
 
@@ -299,3 +311,18 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
     warning: bool = False
     note: bool = False
+
+
+def pending_in(request: Acknowledge) -> Span | None:
+    """Return the span under `PENDING`; None for a request of messages that are held."""
+    return request.spans[0] if len(request.spans) == 1 and request.spans[0].token == PENDING else None
+
+
+def renamed(request: Acknowledge, answer: Fenced) -> Fenced:
+    """Return the answer to a request, with its spans under `PENDING` if those of the request are."""
+    if pending_in(request) is None:
+        return answer
+    lost, gone = (
+        tuple(msgspec.structs.replace(span, token=PENDING) for span in each) for each in (answer.lost, answer.gone)
+    )
+    return Fenced(lost, gone)

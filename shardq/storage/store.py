@@ -228,7 +228,7 @@ class Store(KeyRegister, Protocol):
 
         MUST work when both are in one shard. Across shards MAY raise UnsupportedByStore; see `capabilities`. With
         ``in_place`` each bundle MUST take the place of the messages that the same span names, and messages held behind
-        are released. A span under `PENDING` names a message that nobody holds: see :mod:`shardq.storage.pending`.
+        are released. A span under `PENDING` names a message that nobody holds: see :mod:`shardq.storage.requests`.
         """
 
     def peek(self, request: Peek) -> PeekPage:

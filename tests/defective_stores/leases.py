@@ -8,7 +8,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from shardq.storage.abilities import CrossShardStore, Settle
-from shardq.storage.pending import pending_in
+from shardq.storage.requests import pending_in
 from shardq.storage.requests import (
     Acknowledge,
     Claim,

@@ -31,7 +31,7 @@ from shardq.storage.mongodb.documents import Row
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import Done, JoinedSession, TransactionDisturbed
-from shardq.storage.pending import renamed
+from shardq.storage.requests import renamed
 from shardq.storage.requests import (
     Acknowledge,
     Append,

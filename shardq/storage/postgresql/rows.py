@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.storage.pending import PENDING
+from shardq.storage.requests import PENDING
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Bundle, Span
 

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from shardq.cli import absence
+from shardq.cli import failures
 from tests.cli.conftest import Shell
 
 
@@ -15,8 +15,8 @@ from tests.cli.conftest import Shell
 def test_a_store_that_is_silent_is_told_of_before_the_command_gives_up(
     command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(absence, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(absence, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(failures, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "PING_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         shell = Shell(f"mongodb://127.0.0.1:{port}/db?serverSelectionTimeoutMS=500")
@@ -28,5 +28,5 @@ def test_a_store_that_is_silent_is_told_of_before_the_command_gives_up(
 
 
 def test_a_store_that_answers_is_not_told_of(jobs: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absence, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(failures, "QUIET_SECONDS", 0.0)
     assert jobs.ok("list").stderr == ""
