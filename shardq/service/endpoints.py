@@ -11,7 +11,7 @@ import msgspec
 from shardq import Event
 from shardq.base.shard import NAME
 from shardq.history import History
-from shardq.service import charts, dead_letters, features, messages, queues
+from shardq.service import dead_letters, features, histories, messages, queues
 from shardq.service import parameters as given
 from shardq.service import views as view
 from shardq.service.keys import Role
@@ -77,9 +77,9 @@ ENDPOINTS = (
     Endpoint("POST", "/resume/{queue}", "manage", queues.resume, given.Nothing, view.QueueDetail),
     Endpoint("POST", "/sweep/{queue}", "manage", queues.sweep, given.Nothing, view.Changed),
     Endpoint("GET", "/shards/{queue}", "read", queues.show_shards, given.Shards, view.ShardsView),
-    Endpoint("GET", "/history", "read", charts.show_total_history, charts.Range, History),
-    Endpoint("GET", "/history/{queue}", "read", charts.show_history, charts.Range, History),
-    Endpoint("GET", "/histories", "read", charts.list_histories, charts.ListHistories, charts.HistoriesView),
+    Endpoint("GET", "/history", "read", histories.show_total_history, histories.Range, History),
+    Endpoint("GET", "/history/{queue}", "read", histories.show_history, histories.Range, History),
+    Endpoint("GET", "/histories", "read", histories.list_histories, histories.ListHistories, histories.HistoriesView),
     Endpoint(
         "GET", "/messages/{queue}", "read", messages.list_messages, given.ListMessages, view.MessagesView
     ),
