@@ -237,6 +237,9 @@ class _Notices:
 class Connection:
     """A connection of the pool. One that nobody holds any longer is closed."""
 
+    place = None
+    """All lead to the server of the address."""
+
     def __init__(self, address: Address, now: Callable[[], int]) -> None:
         """Connect. Raises the driver's errors."""
         self.driver = connect(address)

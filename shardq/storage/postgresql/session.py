@@ -1,12 +1,8 @@
-"""Requests to the database: in transactions, with errors translated to shardq's, on connections of a pool.
-
-A thread that finds no connection idle makes one, so that it gets the error if that fails.
-"""
+"""Requests to the database: in transactions, with errors translated to shardq's, on connections of a pool."""
 
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -14,16 +10,15 @@ from typing import TypeVar, TypeVarTuple, Unpack
 
 import psycopg
 
-from shardq.base.waits import ChangeNotifier
-from shardq.errors import StoreUnavailable
 from shardq.storage.clocks import uptime
 from shardq.storage.per_process import PerProcess
+from shardq.storage.pooling import Pool
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import Address, Connection, Sql
 from shardq.storage.postgresql.faults import is_disturbed, is_elsewhere, translate, unconfirmed
 from shardq.storage.postgresql.locks import BRIEF, LONG
 
-__all__ = ["POOL_SIZE", "Pool", "Session", "clock_leads"]
+__all__ = ["POOL_SIZE", "Session", "clock_leads"]
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -42,83 +37,6 @@ _SAMPLES = 8
 _NEAR = 300  # microseconds; a single answer may be late by more
 
 
-class _Loan:
-    """The connections that one thread has of the pool, so that an interrupt at any moment leaves them known."""
-
-    epoch = -1
-    connection: Connection | None = None
-
-
-class Pool:
-    """Lends up to ``limit`` connections at a time, the one returned last first."""
-
-    def __init__(self, address: Address, now: Callable[[], int], *, limit: int, patience: float) -> None:
-        self._address, self._now, self._limit, self._patience = address, now, limit, patience
-        self._lock = threading.RLock()  # a signal's handler may ask, too
-        self._changes = ChangeNotifier(self._lock)
-        self._idle: list[Connection] = []
-        self._lent: dict[_Loan, None] = {}  # entered and left in one step each
-        self._epoch = 0
-
-    def use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Run work with a connection of this thread alone; raises StoreUnavailable when none comes free in time."""
-        loan = _Loan()
-        try:
-            with self._lock:
-                is_lent = self._lend(loan)
-            if not is_lent:
-                self._wait_for(loan)
-            if loan.connection is None:
-                loan.connection = Connection(self._address, self._now)
-            result = work(loan.connection, *args)
-            self._return(loan)
-        except BaseException:
-            try:
-                self._return(loan)
-            except BaseException:  # interrupted on the way out: once more
-                self._return(loan)
-                raise
-            raise
-        return result
-
-    def clear(self) -> None:
-        """Close the connections that are idle now, and those that are lent when they come back."""
-        with self._lock:
-            self._epoch += 1
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def _wait_for(self, loan: _Loan) -> None:
-        if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
-            raise StoreUnavailable(
-                f"{self._address} other threads had all {self._limit} connections for {self._patience:g} s: use fewer, "
-                "or raise pool_size in the URL"
-            )
-
-    def _lend(self, loan: _Loan) -> bool:
-        if len(self._lent) >= self._limit:
-            return False
-        loan.epoch, self._lent[loan] = self._epoch, None
-        if self._idle:
-            loan.connection = self._idle.pop()
-        return True
-
-    def _return(self, loan: _Loan) -> None:
-        """Let another thread take the place, and keep the connection if it can be used. May be repeated."""
-        with self._lock:
-            connection = loan.connection
-            if loan in self._lent:
-                if connection is not None and loan.epoch == self._epoch and connection.is_usable:
-                    loan.connection = None  # before, so that a repetition does not append it again
-                    self._idle.append(connection)
-                del self._lent[loan]
-                if self._changes.waits:
-                    self._changes.notify_all()
-        if loan.connection is not None:
-            loan.connection.close()
-
-
 class Session:
     """The store's connections. Connects when it is first used, again after a fork, and again after a close."""
 
@@ -127,7 +45,15 @@ class Session:
 
     def __init__(self, address: Address, now: Callable[[], int], pool_size: int = POOL_SIZE) -> None:
         self.address, self.now = address, now
-        self._pool = PerProcess(partial(Pool, address, now, limit=pool_size, patience=_FREE_SECONDS))
+        self._pool = PerProcess(
+            lambda: Pool(
+                partial(Connection, address, now),
+                limit=pool_size,
+                patience=_FREE_SECONDS,
+                shortage=f"{address} other threads had all {pool_size} connections for {_FREE_SECONDS:g} s: use fewer, "
+                "or raise pool_size in the URL",
+            )
+        )
 
     def read(self, query: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Return what ``query`` finds. Each of its statements sees what is committed when it begins."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from io import FileIO
 from pathlib import Path
-from typing import TypeAlias, TypeVar, TypeVarTuple, Unpack
+from typing import TypeAlias
 
-from shardq.base.waits import ChangeNotifier
-from shardq.errors import StoreUnavailable
+from shardq.storage.pooling import Pool
 from shardq.storage.sqlite import schema
 from shardq.storage.sqlite.faults import busy, translate_os
 from shardq.storage.sqlite.tables import MOST_BLOBS, BlobConnection, PrefixedConnection
 
-__all__ = ["SIGNAL", "Connection", "FileIdentity", "Pool", "file_identity", "open_signal"]
+__all__ = ["SIGNAL", "Connection", "FileIdentity", "FilePool", "file_identity", "open_signal"]
 
 FileIdentity: TypeAlias = tuple[int, int]
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 # secure_delete: some builds overwrite deleted data with zeros, which would write every acked body twice. fullfsync: on
 # macOS a plain fsync leaves written data in the cache of the disk; elsewhere it changes nothing.
@@ -79,7 +76,7 @@ def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
 class Connection:
     """A connection, which file it leads to, and whether its commits wait for the disk.
 
-    ``identity`` is None for the empty database in memory that answers in place of a missing file. After a failed commit
+    The ``place`` is None for the empty database in memory that answers in place of a missing file. After a failed commit
     or a fault of the disk its state ``is_doubtful``: another connection costs a millisecond.
     """
 
@@ -90,12 +87,12 @@ class Connection:
     def __init__(
         self,
         sql: BlobConnection,
-        identity: FileIdentity | None,
+        place: FileIdentity | None,
         journal: str = "wal",
         signal: FileIO | None = None,
     ) -> None:
         self.sql = sql
-        self.identity = identity
+        self.place = place
         self._signal = (
             signal  # the system closes it, which wakes others, for a process that dies after a commit
         )
@@ -138,6 +135,12 @@ class Connection:
         schema.apply(sql)
         return cls(sql, None)
 
+    @property
+    def is_usable(self) -> bool:
+        """False if it leads to no file, is in a transaction, as an interrupt may leave it, or keeps much memory."""
+        sql = self.sql
+        return not (self.is_doubtful or self.place is None or sql.in_transaction or sql.blobs >= MOST_BLOBS)
+
     def roll_back(self) -> None:
         """End the transaction, if there is one, without a change."""
         if self.sql.in_transaction:
@@ -165,51 +168,20 @@ def _named(sql: sqlite3.Connection, prefix: str) -> str:
     return str(sql.execute("PRAGMA journal_mode").fetchone()[0])
 
 
-class _Loan:
-    """The connections that one thread has of the pool, so that an interrupt at any moment leaves them known."""
-
-    epoch = -1
-    connection: Connection | None = None
-
-
-class Pool:
-    """Lends up to ``limit`` connections at a time, the one returned last first: its cache is the warmest."""
+class FilePool(Pool[Connection]):
+    """The connections of a process to the file: none to one that has taken its place, and none while it pauses."""
 
     def __init__(
         self, open_connection: Callable[[], Connection], *, limit: int, path: Path, patience: float
     ) -> None:
-        self._open = open_connection
-        self._limit = limit
-        self._path, self._place = path, str(path)
-        self._patience = patience
-        self._lock = threading.RLock()  # a signal's handler may ask, too
-        self._changes = ChangeNotifier(self._lock)
-        self._idle: list[Connection] = []
-        self._lent: dict[_Loan, None] = {}  # entered and left in one step each
-        self._epoch = 0
-        self._pausing = False
-
-    def use(self, work: Callable[[Connection, Unpack[Ts]], T], *args: *Ts) -> T:
-        """Run work with a connection of this thread alone; raises StoreUnavailable when none comes back in time."""
-        loan = _Loan()
-        try:
-            with self._lock:
-                is_lent = self._lend(loan)
-            if not is_lent:
-                self._wait_for(loan)
-            connection = loan.connection
-            if connection is None or connection.identity != file_identity(self._place):
-                connection = self._connect(loan)
-            result = work(connection, *args)
-            self._return(loan)
-        except BaseException:
-            try:
-                self._return(loan)
-            except BaseException:  # interrupted on the way out: once more
-                self._return(loan)
-                raise
-            raise
-        return result
+        super().__init__(
+            open_connection,
+            limit=limit,
+            patience=patience,
+            shortage=f"SQLite file {path}: other threads kept it busy for {patience:g} s; use fewer",
+            place=partial(file_identity, str(path)),
+        )
+        self._most = limit
 
     def clear(self) -> None:
         """Close the connections that are idle now, and those that are lent when they come back."""
@@ -219,7 +191,7 @@ class Pool:
 
     def pause(self) -> bool:
         """Close all connections and lend none until :meth:`resume`; False when some stay lent."""
-        self._pausing = True
+        self._limit = 0
         stopped = self._changes.wait_for(self._are_closed, self._patience)
         if not stopped:
             self.resume()
@@ -227,7 +199,7 @@ class Pool:
 
     def resume(self) -> None:
         """Lend again after a successful :meth:`pause`."""
-        self._pausing = False
+        self._limit = self._most
         self._changes.notify_all()
 
     def _are_closed(self) -> bool:
@@ -235,55 +207,6 @@ class Pool:
             return False
         self._close_idle()
         return True
-
-    def _wait_for(self, loan: _Loan) -> None:
-        """Wait until another thread returns its connections."""
-        if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
-            raise StoreUnavailable(
-                f"SQLite file {self._path}: other threads kept it busy for {self._patience:g} s; use fewer"
-            )
-
-    def _lend(self, loan: _Loan) -> bool:
-        if self._pausing or len(self._lent) >= self._limit:
-            return False
-        loan.epoch, self._lent[loan] = self._epoch, None
-        if self._idle:
-            loan.connection = self._idle.pop()
-        return True
-
-    def _connect(self, loan: _Loan) -> Connection:
-        """Return an idle connection to the file as it is now, or a new one."""
-        while loan.connection is not None and loan.connection.identity != file_identity(self._place):
-            loan.connection.close()
-            with self._lock:
-                loan.connection = self._idle.pop() if self._idle else None
-        if loan.connection is None:
-            loan.connection = self._open()
-        return loan.connection
-
-    def _return(self, loan: _Loan) -> None:
-        """Let another thread take the place, and keep the connection. May be repeated after an interrupt.
-
-        It is closed if it leads to no file, is in a transaction, as an interrupt may leave it, or keeps much memory.
-        """
-        with self._lock:
-            connection = loan.connection
-            if loan in self._lent:
-                if (
-                    connection is not None
-                    and loan.epoch == self._epoch
-                    and not connection.is_doubtful
-                    and connection.identity is not None
-                    and not connection.sql.in_transaction
-                    and connection.sql.blobs < MOST_BLOBS
-                ):
-                    loan.connection = None  # before, so that a repetition does not append it again
-                    self._idle.append(connection)
-                del self._lent[loan]
-                if self._changes.waits:
-                    self._changes.notify_all()
-        if loan.connection is not None:
-            loan.connection.close()
 
     def _close_idle(self) -> None:
         while self._idle:

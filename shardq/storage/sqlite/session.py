@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar, TypeVarTuple, Unpack
 from shardq.errors import InvalidSetting
 from shardq.storage.per_process import watch_forks
 from shardq.storage.sqlite import schema
-from shardq.storage.sqlite.connections import Connection, FileIdentity, Pool, file_identity
+from shardq.storage.sqlite.connections import Connection, FileIdentity, FilePool, file_identity
 from shardq.storage.sqlite.faults import damage, is_busy, translate, without_folder
 from shardq.storage.sqlite.guarantees import find_damage
 from shardq.storage.sqlite.log import DiskReserve, log_of
@@ -49,14 +49,14 @@ class Session:
         self._longest_turn = max(patience, _SHORTEST_TURN)
         self.patience = Patience(patience)
         self._log_reserve = DiskReserve(path)
-        self._abandoned: list[Pool] = []
+        self._abandoned: list[FilePool] = []
         self._start()
         watch_forks(self)
 
     def _start(self) -> None:
-        self._writers = Pool(self._open, limit=1, path=self.path, patience=self._longest_turn)
-        self._readers = Pool(self._open, limit=_MOST_READERS, path=self.path, patience=self._longest_turn)
-        self._paused: tuple[Pool, ...] = ()
+        self._writers = FilePool(self._open, limit=1, path=self.path, patience=self._longest_turn)
+        self._readers = FilePool(self._open, limit=_MOST_READERS, path=self.path, patience=self._longest_turn)
+        self._paused: tuple[FilePool, ...] = ()
         self._migrating, self._held_off = threading.Lock(), False
         self._began = self._free_until = 0.0  # of the last change, in the database of an application
 
