@@ -16,7 +16,7 @@ class Pooled(Protocol):
     """A connection that a pool lends."""
 
     @property
-    def place(self) -> object:
+    def target(self) -> object:
         """What it leads to: a connection that leads elsewhere than the pool is replaced."""
         ...
 
@@ -45,7 +45,7 @@ class _Loan(Generic[C]):
 class Pool(Generic[C]):
     """Lends up to ``limit`` connections at a time, the one returned last first: its cache is the warmest.
 
-    A thread that finds no connection idle makes one by ``connect``, so that it gets the error if that fails. ``place``
+    A thread that finds no connection idle makes one by ``connect``, so that it gets the error if that fails. ``target``
     returns what connections have to lead to. ``shortage`` is the text of the error when none is returned in time.
     """
 
@@ -56,9 +56,9 @@ class Pool(Generic[C]):
         limit: int,
         patience: float,
         shortage: str,
-        place: Callable[[], object] = lambda: None,
+        target: Callable[[], object] = lambda: None,
     ) -> None:
-        self._connect, self._place = connect, place
+        self._connect, self._target = connect, target
         self._limit, self._patience, self._shortage = limit, patience, shortage
         self._lock = threading.RLock()  # a signal's handler may ask, too
         self._changes = ChangeNotifier(self._lock)
@@ -78,7 +78,7 @@ class Pool(Generic[C]):
             if not is_lent and not self._changes.wait_for(lambda: self._lend(loan), self._patience):
                 raise StoreUnavailable(self._shortage)
             connection = loan.connection
-            if connection is None or connection.place != self._place():
+            if connection is None or connection.target != self._target():
                 connection = self._replace(loan)
             result = work(connection, *args)
             self._return(loan)
@@ -107,8 +107,8 @@ class Pool(Generic[C]):
         return True
 
     def _replace(self, loan: _Loan[C]) -> C:
-        """Return an idle connection that leads to the right place, or a new one."""
-        while loan.connection is not None and loan.connection.place != self._place():
+        """Return an idle connection that leads to the target, or a new one."""
+        while loan.connection is not None and loan.connection.target != self._target():
             loan.connection.close()
             with self._lock:
                 loan.connection = self._idle.pop() if self._idle else None

@@ -237,7 +237,7 @@ class _Notices:
 class Connection:
     """A connection of the pool. One that nobody holds any longer is closed."""
 
-    place = None
+    target = None
     """All lead to the server of the address."""
 
     def __init__(self, address: Address, now: Callable[[], int]) -> None:

@@ -76,7 +76,7 @@ def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
 class Connection:
     """A connection, which file it leads to, and whether its commits wait for the disk.
 
-    The ``place`` is None for the empty database in memory that answers in place of a missing file. After a failed commit
+    The ``target`` is None for the empty database in memory that answers in place of a missing file. After a failed commit
     or a fault of the disk its state ``is_doubtful``: another connection costs a millisecond.
     """
 
@@ -87,12 +87,12 @@ class Connection:
     def __init__(
         self,
         sql: BlobConnection,
-        place: FileIdentity | None,
+        target: FileIdentity | None,
         journal: str = "wal",
         signal: FileIO | None = None,
     ) -> None:
         self.sql = sql
-        self.place = place
+        self.target = target
         self._signal = (
             signal  # the system closes it, which wakes others, for a process that dies after a commit
         )
@@ -139,7 +139,7 @@ class Connection:
     def is_usable(self) -> bool:
         """False if it leads to no file, is in a transaction, as an interrupt may leave it, or keeps much memory."""
         sql = self.sql
-        return not (self.is_doubtful or self.place is None or sql.in_transaction or sql.blobs >= MOST_BLOBS)
+        return not (self.is_doubtful or self.target is None or sql.in_transaction or sql.blobs >= MOST_BLOBS)
 
     def roll_back(self) -> None:
         """End the transaction, if there is one, without a change."""
@@ -179,7 +179,7 @@ class FilePool(Pool[Connection]):
             limit=limit,
             patience=patience,
             shortage=f"SQLite file {path}: other threads kept it busy for {patience:g} s; use fewer",
-            place=partial(file_identity, str(path)),
+            target=partial(file_identity, str(path)),
         )
         self._most = limit
 
