@@ -24,7 +24,7 @@ from shardq.base.waits import Flag
 from shardq.client import Client, check_client
 from shardq.client.batch import Batch
 from shardq.client.consumer import Consumer
-from shardq.client.queue_internals import use
+from shardq.client.queue_internals import ONE_SHARD, use
 from shardq.core.message import Message, StoredMessage
 from shardq.core.sending.prepared import check_bodies
 from shardq.core.settings import check_number
@@ -47,12 +47,7 @@ class Entry:
     def __init__(self, client: Client, broadcast: str) -> None:
         self._client = client
         registry = client.create_queue(
-            _registry(broadcast),
-            exist_ok=True,
-            shards=1,
-            time_shards=1,
-            max_deliveries=None,
-            visibility_timeout=LEASE_SECONDS,
+            _registry(broadcast), exist_ok=True, visibility_timeout=LEASE_SECONDS, **ONE_SHARD
         )
         self._consumer: Consumer = registry.consumer()
         try:
@@ -222,13 +217,7 @@ class Subscription(Closing):
         entry = Entry(self._client, self._broadcast)
         try:
             queue = self._client.create_queue(
-                entry.queue,
-                exist_ok=True,
-                shards=1,
-                time_shards=1,
-                max_deliveries=None,
-                retention=self._keep,
-                expires=self._keep,
+                entry.queue, exist_ok=True, retention=self._keep, expires=self._keep, **ONE_SHARD
             )
             return entry, queue.consumer(codec=self._codec)
         except BaseException:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -31,12 +31,14 @@ from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
+from shardq.core.settings import QueueSettingsArguments
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
+    "ONE_SHARD",
     "QueueState",
     "at_last_delivery",
     "bodies_due",
@@ -62,6 +64,9 @@ __all__ = [
     "waiting_on",
     "without_next_claim",
 ]
+
+ONE_SHARD: Final[QueueSettingsArguments] = {"shards": 1, "time_shards": 1, "max_deliveries": None}
+"""The settings of a small queue that a package makes for itself: one shard, and no dead letters."""
 
 _PAGE = 1_000
 

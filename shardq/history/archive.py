@@ -20,7 +20,7 @@ from shardq.base.clock import microseconds, to_datetime
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.shard import INTERNAL
 from shardq.client import Client
-from shardq.client.queue_internals import bodies_due
+from shardq.client.queue_internals import ONE_SHARD, bodies_due
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.history.samples import TOTAL, Row, Sample
 
@@ -124,7 +124,7 @@ class Archive:
             end = at // microseconds(kind.period) * kind.period + kind.period
             groups = next((each for each in _GROUPS if queues <= each * _QUEUES), _GROUPS[-1])
             log = Log(end, groups, f"{self._folder}{kind.name}/{end}-{groups}")
-            self._client.create_queue(log.name, exist_ok=True, shards=1, time_shards=1, max_deliveries=None)
+            self._client.create_queue(log.name, exist_ok=True, **ONE_SHARD)
             self.drop(kind, at)
             logs = [log]
         self._current[kind.name] = logs[0]

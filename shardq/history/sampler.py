@@ -22,6 +22,7 @@ from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.consumer import Consumer
 from shardq.client.queue import Queue
+from shardq.client.queue_internals import ONE_SHARD
 from shardq.core.settings import check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
@@ -196,9 +197,7 @@ class Sampler(Closing):
         try:
             return self._client.queue(name)
         except QueueNotFound:
-            return self._client.create_queue(
-                name, exist_ok=True, shards=1, time_shards=1, max_deliveries=None
-            )
+            return self._client.create_queue(name, exist_ok=True, **ONE_SHARD)
 
     def _take_reports(self) -> dict[str, Flow]:
         if self._consumer is None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from shardq.client import Client
 from shardq.client.consumer import Consumer
-from shardq.client.queue_internals import shorten_leases
+from shardq.client.queue_internals import ONE_SHARD, shorten_leases
 from shardq.core.message import Message
 from shardq.errors import LeaseLost, QueueNotFound
 
@@ -37,12 +37,7 @@ class SamplerLease:
         """Take the lease if no process has it. Returns whether this one has it."""
         if self._consumer is None:
             self._consumer = self._client.create_queue(
-                self._name,
-                exist_ok=True,
-                shards=1,
-                time_shards=1,
-                max_deliveries=None,
-                visibility_timeout=self._lease,
+                self._name, exist_ok=True, visibility_timeout=self._lease, **ONE_SHARD
             ).consumer(name=_KEY)
         try:
             batch = self._consumer.receive(1)
