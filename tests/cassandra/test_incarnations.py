@@ -76,7 +76,7 @@ def never_looks_again(store: CassandraStore, shard: Shard, monkeypatch: pytest.M
     """Let a client stand still between its look and its write."""
     called = {shard.queue: store.place(shard).queue}
     monkeypatch.setattr(store.incarnations, "of", lambda _, queue, **options: called[queue])
-    monkeypatch.setattr(store.entered, "is_fresh", lambda _: True)
+    monkeypatch.setattr(store.listed, "is_fresh", lambda _: True)
 
 
 def test_what_a_client_that_has_not_noticed_writes_is_nowhere(

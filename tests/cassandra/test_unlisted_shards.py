@@ -101,20 +101,20 @@ def lost_from_the_directory(store: CassandraStore, shard: Shard) -> None:
 def test_a_queue_is_forgotten_while_another_thread_sends(monkeypatch: pytest.MonkeyPatch) -> None:
     # Given a client that has sent to two queues
     monkeypatch.setattr(directory, "enter", lambda *_: None)
-    entered, session = directory.Entered(), cast("Session", None)
+    listed, session = directory.ListedShards(), cast("Session", None)
     one, two = Shard("one@1", 0, 0), Shard("two@1", 0, 0)
-    entered.check(session, one)
-    entered.check(session, two)
+    listed.check(session, one)
+    listed.check(session, two)
 
     def sent_meanwhile(name: str) -> tuple[str, str]:
-        entered.check(session, Shard("two@1", 0, 1))
+        listed.check(session, Shard("two@1", 0, 1))
         return parted(name)
 
     # When it forgets one of them, while it sends to a further shard of the other one
     monkeypatch.setattr(directory, "parted", sent_meanwhile)
-    entered.forget("one")
+    listed.forget("one")
     # Then it remembers the other one
-    asked = [entered.is_fresh(each) for each in (one, two, Shard("two@1", 0, 1))]
+    asked = [listed.is_fresh(each) for each in (one, two, Shard("two@1", 0, 1))]
     assert asked == [False, True, True]
 
 
@@ -149,7 +149,7 @@ def test_a_client_that_undoes_its_append_leaves_what_others_wrote_to_the_drop(
     name, late = str(store.place(shard)), open_store()
     late.append(Append(shard, (BundleFactory(store.now)(),)))
     looks = iter([True])
-    monkeypatch.setattr(late.entered, "is_fresh", lambda _: next(looks, False))
+    monkeypatch.setattr(late.listed, "is_fresh", lambda _: next(looks, False))
     assert queues.condemn(store.session, shard.queue) is not None
     # When that one notices, and undoes what it wrote
     with pytest.raises(QueueNotFound):

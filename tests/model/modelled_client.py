@@ -118,7 +118,7 @@ class Session:
         return answer
 
 
-class _Listed(directory.Entered):
+class _Listed(directory.ListedShards):
     """The queue and its shards exist throughout: no other table takes part."""
 
     def is_fresh(self, shard: object) -> bool:
@@ -138,8 +138,8 @@ class _Unnumbered(Incarnations):
 class ModelledStore(CassandraStore):
     def __init__(self, session: Session, memory: Memory) -> None:
         self.session, self.clock = session, session  # type: ignore[assignment]
-        self._cursors, self.entered, self._checked = ReadCursors(), _Listed(), True
-        ways: Any = (session, self._cursors, self.entered, session)
+        self._cursors, self.listed, self._checked = ReadCursors(), _Listed(), True
+        ways: Any = (session, self._cursors, self.listed, session)
         self._ungrouped, self._grouped = UngroupedShards(*ways), GroupedShards(*ways)
         self._held, self._groups = self._ungrouped.held, self._grouped.known
         self.incarnations = _Unnumbered()

@@ -85,16 +85,16 @@ _log = Log(__name__)
 _INLINE_BYTES = 4096
 
 
-def append(session: Session, entered: directory.Entered, request: Append, now: Callable[[], int]) -> None:
+def append(session: Session, listed: directory.ListedShards, request: Append, now: Callable[[], int]) -> None:
     """Store the bundles; raises QueueNotFound."""
     shard, began = request.shard, now()
-    if not entered.is_fresh(shard):
-        entered.check(session, shard)
+    if not listed.is_fresh(shard):
+        listed.check(session, shard)
     _write(session, request, began)
     with after_a_write():
-        if not entered.is_fresh(shard):
+        if not listed.is_fresh(shard):
             try:
-                entered.check(session, shard)
+                listed.check(session, shard)
             except QueueNotFound:
                 _undo(session, request, began)
                 raise

@@ -24,8 +24,8 @@ from shardq.storage.clocks import Moment
 
 __all__ = [
     "NOTICE",
-    "Entered",
-    "Leaving",
+    "ListedShards",
+    "DropAnnouncements",
     "drop",
     "enter",
     "ever_listed",
@@ -48,7 +48,7 @@ _ROWS = "SELECT queue, time_shard, number, leaving FROM shard_directory WHERE qu
 _DROP = "DELETE FROM shard_directory USING TIMESTAMP ? WHERE queue = ?"
 
 
-class Entered:
+class ListedShards:
     """The shards that this client saw in the directory of an existing queue, and when it asked."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Entered:
                 self._asked.pop(shard, None)
 
 
-class Leaving:
+class DropAnnouncements:
     """The announcements that this client saw: which shards are to go, and when it saw so."""
 
     def __init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from shardq.base.shard import Shard
 from shardq.storage.cassandra import bundles, claims, peeking, removal, settling
-from shardq.storage.cassandra.directory import Entered
+from shardq.storage.cassandra.directory import ListedShards
 from shardq.storage.cassandra.groups import bundles as group_bundles
 from shardq.storage.cassandra.groups import claims as group_claims
 from shardq.storage.cassandra.groups import peeking as group_peeking
@@ -38,13 +38,13 @@ __all__ = ["GroupedShards", "UngroupedShards"]
 class UngroupedShards:
     """Shards without groups. Sends are plain writes; everything else is one conditional batch."""
 
-    def __init__(self, session: Session, cursors: ReadCursors, entered: Entered, clock: ServerClock) -> None:
-        self._session, self._cursors, self._entered, self._clock = session, cursors, entered, clock
+    def __init__(self, session: Session, cursors: ReadCursors, listed: ListedShards, clock: ServerClock) -> None:
+        self._session, self._cursors, self._listed, self._clock = session, cursors, listed, clock
         self.held = Held()
 
     def append(self, request: Append) -> None:
         """Store the bundles; raises QueueNotFound when this incarnation of the queue has ended."""
-        bundles.append(self._session, self._entered, request, self._now)
+        bundles.append(self._session, self._listed, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
         """Take messages with one read and one conditional batch."""
@@ -100,13 +100,13 @@ class UngroupedShards:
 class GroupedShards:
     """Shards of groups. Everything that changes one is a conditional batch, sends too."""
 
-    def __init__(self, session: Session, cursors: ReadCursors, entered: Entered, clock: ServerClock) -> None:
-        self._session, self._cursors, self._entered, self._clock = session, cursors, entered, clock
+    def __init__(self, session: Session, cursors: ReadCursors, listed: ListedShards, clock: ServerClock) -> None:
+        self._session, self._cursors, self._listed, self._clock = session, cursors, listed, clock
         self.known = KnownGroups()
 
     def append(self, request: Append) -> None:
         """Store the bundles at the ends of their groups; raises QueueNotFound when this incarnation has ended."""
-        group_bundles.append(self._session, self._entered, request, self._now)
+        group_bundles.append(self._session, self._listed, request, self._now)
 
     def claim(self, request: Claim) -> Claimed:
         """Take the first messages of groups, and those after them."""

@@ -78,8 +78,8 @@ class CassandraStore(KeyMethods):
         self.clock = clock or ServerClock(lambda _: clock_leads(self.session))
         self._cursors = ReadCursors()
         self.incarnations = Incarnations()
-        self.entered, self.leaving = directory.Entered(), directory.Leaving()
-        ways = (self.session, self._cursors, self.entered, self.clock)
+        self.listed, self.drops = directory.ListedShards(), directory.DropAnnouncements()
+        ways = (self.session, self._cursors, self.listed, self.clock)
         self._ungrouped, self._grouped = UngroupedShards(*ways), GroupedShards(*ways)
         self._checked = False  # the schema, since the last connect
 
@@ -140,7 +140,7 @@ class CassandraStore(KeyMethods):
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
-        self.entered.forget(name)
+        self.listed.forget(name)
         self.incarnations.forget(name)
         return removal.drop(self.session, name, self.now, seen)
 
@@ -176,7 +176,7 @@ class CassandraStore(KeyMethods):
     ) -> tuple[Probe, ...]:
         probes = probing.probe(self.session, self._cursors, places, self.now(), glance=glance, deep=deep)
         if deep:
-            self.entered.heal(self.session, [probe.shard for probe in probes if not probe.empty])
+            self.listed.heal(self.session, [probe.shard for probe in probes if not probe.empty])
         return probes
 
     def drop_if_empty(self, shard: Shard) -> bool:
@@ -184,12 +184,12 @@ class CassandraStore(KeyMethods):
         place, rows = self.place(shard), self._of(shard)
         if not rows.is_empty(place):
             return False
-        announced = self.leaving.announce(self.session, place)
+        announced = self.drops.announce(self.session, place)
         if announced is None:
             return True
-        if not self.leaving.is_noticed(place, announced) or not rows.is_empty(place):
+        if not self.drops.is_noticed(place, announced) or not rows.is_empty(place):
             return False
-        return self.leaving.take_out(self.session, place, announced)
+        return self.drops.take_out(self.session, place, announced)
 
     # -- one shard -----------------------------------------------------------------------------------------
 

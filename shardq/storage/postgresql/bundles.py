@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from shardq.storage.postgresql import groups
 from shardq.storage.postgresql.connections import Id, Sql
-from shardq.storage.postgresql.directory import HOME, Home, pinned
+from shardq.storage.postgresql.directory import HOME, RowKeys, pinned
 from shardq.storage.postgresql.locks import AWAITED, lock
 from shardq.storage.postgresql.read_cursors import late_of, lower
 from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECES, Piece, keys_of
@@ -41,12 +41,12 @@ _COLUMNS = """
 # {0}: of a shard that is held; {1}: which of the bundles are stored; {2}: what is answered. Those without a group have
 # the place 0.
 _APPEND = f"""
-    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s {{0}}),
+    WITH row_keys AS MATERIALIZED ({HOME} FOR KEY SHARE OF s {{0}}),
     new AS (
         INSERT INTO @slice ({_COLUMNS})
-        SELECT home.shard_key, b.id, 0, b.count, b.count, b.priority, b.due + b.behind, b.due, b.at, b.expires_at,
+        SELECT row_keys.shard_key, b.id, 0, b.count, b.count, b.priority, b.due + b.behind, b.due, b.at, b.expires_at,
             b.data, b.message_group, b.place
-        FROM home CROSS JOIN unnest(
+        FROM row_keys CROSS JOIN unnest(
             $4::uuid[], $5::smallint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[], $10::bytea[],
             $13::bytea[], $14::bigint[], $15::bigint[]
         ) AS b (id, priority, due, at, count, expires_at, data, message_group, place, behind)
@@ -55,38 +55,38 @@ _APPEND = f"""
     ),
     long AS (
         INSERT INTO @bundle_data (shard_key, bundle_id, data)
-        SELECT home.shard_key, d.id, d.data
-        FROM home CROSS JOIN unnest($11::uuid[], $12::bytea[]) AS d (id, data) JOIN new ON new.bundle_id = d.id
+        SELECT row_keys.shard_key, d.id, d.data
+        FROM row_keys CROSS JOIN unnest($11::uuid[], $12::bytea[]) AS d (id, data) JOIN new ON new.bundle_id = d.id
         ON CONFLICT DO NOTHING
     )
-    SELECT {{2}} FROM home
+    SELECT {{2}} FROM row_keys
 """
 _UNFINISHED = """
     (
         SELECT f.first FROM @finished f
-        WHERE f.bundle_id = {} AND f.queue_key = home.queue_key AND f.first < 0 LIMIT 1
+        WHERE f.bundle_id = {} AND f.queue_key = row_keys.queue_key AND f.first < 0 LIMIT 1
     ) IS NULL
 """
 # A statement that its client has given up may come after the repetition, whose message is finished by then. It waits
 # for no lock: what is finished meanwhile it would not see.
 _APPEND_FRESH = _APPEND.format("SKIP LOCKED", _UNFINISHED.format("b.id"), AWAITED.format("$16", "$17"))
-_STORED = "(SELECT s.first FROM @slice s WHERE s.shard_key = home.shard_key AND s.bundle_id = b.id LIMIT 1)"
+_STORED = "(SELECT s.first FROM @slice s WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = b.id LIMIT 1)"
 _APPEND_NEW = _APPEND.format(
     "", f"{_STORED} IS NULL AND {_UNFINISHED.format('b.id')}", "ARRAY(SELECT bundle_id FROM new)"
 )
 # One bundle without a group, as most sends are: without arrays, which cost as much as the rest.
 _APPEND_ONE = f"""
-    WITH home AS MATERIALIZED ({HOME} FOR KEY SHARE OF s SKIP LOCKED),
+    WITH row_keys AS MATERIALIZED ({HOME} FOR KEY SHARE OF s SKIP LOCKED),
     new AS (
         INSERT INTO @slice (
             shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data
         )
-        SELECT home.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}} FROM home
+        SELECT row_keys.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}} FROM row_keys
         WHERE {_UNFINISHED.format("$4::uuid")}
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING shard_key, bundle_id
     )
     {{}}
-    SELECT {AWAITED.format("$11", "$12")} FROM home
+    SELECT {AWAITED.format("$11", "$12")} FROM row_keys
 """
 _APPEND_SHORT = _APPEND_ONE.format("$10::bytea", "")
 _APPEND_LONG = _APPEND_ONE.format(
@@ -148,21 +148,21 @@ def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> 
 
     Those of a group come at its end; or at ``places``, behind what is there, until the group is armed.
     """
-    home = pinned(sql, request.shard)
+    row_keys = pinned(sql, request.shard)
     values = _values(request)
     if request.shard.is_grouped:
         of_all = [bundle.group.encode() for bundle in request.bundles]
         if not places:
-            lock(sql, home.shard_key, of_all)
-            places = groups.places_at_end(sql, home.shard_key, request.bundles)
+            lock(sql, row_keys.shard_key, of_all)
+            places = groups.places_at_end(sql, row_keys.shard_key, request.bundles)
         values = _values(request, of_all, places)
     else:  # before the change, as it may fail in a transaction of the application
-        lower(sql, home.shard_key, late_of(request.bundles, sql.now()))
+        lower(sql, row_keys.shard_key, late_of(request.bundles, sql.now()))
     ((new,),) = sql.changed(_APPEND_NEW, *values)
     if new:
-        _take_back(sql, home, new)
+        _take_back(sql, row_keys, new)
     if request.shard.is_grouped:
-        groups.arm(sql, home.shard_key, of_all)
+        groups.arm(sql, row_keys.shard_key, of_all)
 
 
 def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int] = ()) -> list[object]:
@@ -186,20 +186,20 @@ def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int]
     ]
 
 
-def _take_back(sql: Sql, home: Home, new: Collection[bytes]) -> None:
+def _take_back(sql: Sql, row_keys: RowKeys, new: Collection[bytes]) -> None:
     """Delete what was stored though another attempt had stored it, which could not be seen then."""
     known: dict[bytes, bool] = dict(
-        sql.all(_KNOWN, home.shard_key, home.queue_key, [Id(each) for each in new])
+        sql.all(_KNOWN, row_keys.shard_key, row_keys.queue_key, [Id(each) for each in new])
     )
     if not known:
         return
     ids = [Id(each) for each in known]
-    sql.run(_DELETE, home.shard_key, ids, [0] * len(ids))
+    sql.run(_DELETE, row_keys.shard_key, ids, [0] * len(ids))
     if over := [Id(each) for each, has_ended in known.items() if has_ended]:
-        sql.run(_DELETE_DATA, home.shard_key, over)
+        sql.run(_DELETE_DATA, row_keys.shard_key, over)
 
 
-def delete(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> None:
+def delete(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece], now: int) -> None:
     """Delete slices that this transaction has locked, and remember the bundles that end with them."""
     if not pieces:
         return
@@ -207,27 +207,27 @@ def delete(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> None:
     for piece in pieces:
         counts[piece.bundle_id] = counts.get(piece.bundle_id, 0) + piece.count
     cut = {piece.bundle_id for piece in pieces if counts[piece.bundle_id] < piece.sent_count}
-    lock(sql, home.shard_key, cut)
-    sql.run(_DELETE, home.shard_key, *keys_of(pieces))
+    lock(sql, row_keys.shard_key, cut)
+    sql.run(_DELETE, row_keys.shard_key, *keys_of(pieces))
     if cut:
-        rest = sql.all(_REST, home.shard_key, [Id(each) for each in sorted(cut)])
+        rest = sql.all(_REST, row_keys.shard_key, [Id(each) for each in sorted(cut)])
         for (bundle_id,) in rest:
             del counts[bundle_id]
     over = [Id(bundle_id) for bundle_id in counts]
     if not over:
         return
-    sql.run(_REMEMBER, period_of(now), home.queue_key, over)
+    sql.run(_REMEMBER, period_of(now), row_keys.queue_key, over)
     long = {piece.bundle_id for piece in pieces if piece.is_long}
     if long := long.intersection(over):
-        sql.run(_DELETE_DATA, home.shard_key, [Id(each) for each in sorted(long)])
+        sql.run(_DELETE_DATA, row_keys.shard_key, [Id(each) for each in sorted(long)])
 
 
-def remember_moved(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> None:
+def remember_moved(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece], now: int) -> None:
     """Remember slices that are stored elsewhere now, so that they are lost to their holder, not gone."""
     if pieces:
         ids, firsts = keys_of(pieces)
         counts = [piece.count for piece in pieces]
-        sql.run(_REMEMBER_MOVED, period_of(now), home.queue_key, ids, firsts, counts)
+        sql.run(_REMEMBER_MOVED, period_of(now), row_keys.queue_key, ids, firsts, counts)
 
 
 def data_of(sql: Sql, shard_key: int, ids: Iterable[bytes]) -> dict[bytes, bytes]:

@@ -20,7 +20,7 @@ from shardq.base.shard import Shard
 from shardq.errors import ShardqError
 from shardq.storage.postgresql import bundles, groups
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import HOME_READ, home_of
+from shardq.storage.postgresql.directory import HOME_READ, row_keys_of
 from shardq.storage.postgresql.locks import BRIEF, claims_number, lock_claims
 from shardq.storage.postgresql.read_cursors import LOW, LowWatermarks, Read, raise_to
 from shardq.storage.postgresql.rows import BUNDLE, CHOSEN, NOT_BLOCKED, STILL_BEHIND, bundle_of
@@ -55,18 +55,18 @@ _CLAIM = f"""
             pg_snapshot_xmin(snapshot)::text::bigint AS oldest, pg_snapshot_xmax(snapshot)::text::bigint AS newest
         FROM pg_current_snapshot() AS snapshot
     ),
-    home AS MATERIALIZED ({HOME_READ}),
+    row_keys AS MATERIALIZED ({HOME_READ}),
     held AS (
-        UPDATE @slice s SET due = $6 + {STILL_BEHIND} FROM home, gate
-        WHERE gate.is_open AND s.token = $5 AND s.shard_key = home.shard_key AND s.processed_at IS NULL
+        UPDATE @slice s SET due = $6 + {STILL_BEHIND} FROM row_keys, gate
+        WHERE gate.is_open AND s.token = $5 AND s.shard_key = row_keys.shard_key AND s.processed_at IS NULL
         AND {NOT_BLOCKED} AND $10
         RETURNING s.priority, s.sent_due, s.bundle_id, {_ROW}
     ),
     seen AS MATERIALIZED (
-        SELECT x.* FROM gate CROSS JOIN home CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+        SELECT x.* FROM gate CROSS JOIN row_keys CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.shard_key, s.priority, s.due, s.bundle_id, s.first, s.count FROM @slice s
-            WHERE gate.is_open AND s.shard_key = home.shard_key AND s.priority = p.priority
-            AND s.due >= {LOW.format("home", "$7")} AND s.due <= $7 AND s.processed_at IS NULL
+            WHERE gate.is_open AND s.shard_key = row_keys.shard_key AND s.priority = p.priority
+            AND s.due >= {LOW.format("row_keys", "$7")} AND s.due <= $7 AND s.processed_at IS NULL
             ORDER BY {_NEXT} LIMIT $9
         ) AS x LIMIT $9
     ),
@@ -94,9 +94,9 @@ _CLAIM = f"""
         RETURNING a.priority, a.due, a.bundle_id, {_ROW}
     )
     SELECT
-        gate.is_open, home.shard_key, home.low, home.late, gate.oldest, gate.newest,
+        gate.is_open, row_keys.shard_key, row_keys.low, row_keys.late, gate.oldest, gate.newest,
         (SELECT count(*) FROM seen), (SELECT count(*) FROM wanted), r.*
-    FROM gate LEFT JOIN home ON true
+    FROM gate LEFT JOIN row_keys ON true
     LEFT JOIN (SELECT * FROM held UNION ALL SELECT * FROM taken) AS r ON true
 """
 
@@ -242,18 +242,18 @@ def _place(row: Row) -> Row:
 
 def _take_alone(sql: Sql, request: Claim, now: int) -> Taken:
     until = now + request.lease
-    home = home_of(sql, request.shard)
-    if home is None:
+    row_keys = row_keys_of(sql, request.shard)
+    if row_keys is None:
         return Taken(0, (), until)
     lock_claims(sql, request.shard)
-    held = sql.all(_PROLONG, home.shard_key, Id(request.token), until)
+    held = sql.all(_PROLONG, row_keys.shard_key, Id(request.token), until)
     if held:
         held.sort(key=lambda row: (row[0], row[1], row[2], row[_COLUMNS], row[3]))
-        return Taken(home.shard_key, tuple(held), until)
+        return Taken(row_keys.shard_key, tuple(held), until)
     if request.shard.is_grouped:
-        rows, contended = groups.take(sql, home.shard_key, request, now)
-        return Taken(home.shard_key, tuple(rows), until, contended)
-    return Taken(home.shard_key, tuple(_take(sql, home.shard_key, request, now)), until)
+        rows, contended = groups.take(sql, row_keys.shard_key, request, now)
+        return Taken(row_keys.shard_key, tuple(rows), until, contended)
+    return Taken(row_keys.shard_key, tuple(_take(sql, row_keys.shard_key, request, now)), until)
 
 
 def _take(sql: Sql, shard_key: int, request: Claim, now: int) -> list[Row]:

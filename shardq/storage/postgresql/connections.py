@@ -144,7 +144,7 @@ class Cursor(Protocol):
         ...
 
 
-class Outside(Protocol):
+class SeparateTransactions(Protocol):
     """Makes changes in separate transactions."""
 
     def write(self, change: Callable[[Sql, Unpack[Ts], int], T], *args: *Ts, durable: bool = True) -> T:
@@ -166,7 +166,7 @@ class Sql:
         connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any],
         schema: str,
         now: Callable[[], int],
-        outside: Outside | None = None,
+        outside: SeparateTransactions | None = None,
         cursor: Cursor | None = None,
     ) -> None:
         self.connection, self.outside = connection, outside

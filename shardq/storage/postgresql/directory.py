@@ -11,7 +11,7 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql import queues
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["HOME", "HOME_READ", "Home", "drop_empty", "home_of", "listing", "pinned"]
+__all__ = ["HOME", "HOME_READ", "RowKeys", "drop_empty", "row_keys_of", "listing", "pinned"]
 
 HOME = """
     SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
@@ -36,24 +36,24 @@ _FORGET = """
 """
 
 
-class Home(NamedTuple):
+class RowKeys(NamedTuple):
     """The keys by which the other tables name a shard and its queue."""
 
     shard_key: int
     queue_key: int
 
 
-def home_of(sql: Sql, shard: Shard) -> Home | None:
+def row_keys_of(sql: Sql, shard: Shard) -> RowKeys | None:
     """Return the keys of a shard that is listed, or None."""
     row = sql.one(HOME, shard.queue, shard.time_shard, shard.number)
-    return Home(*row) if row else None
+    return RowKeys(*row) if row else None
 
 
-def pinned(sql: Sql, shard: Shard) -> Home:
+def pinned(sql: Sql, shard: Shard) -> RowKeys:
     """Return the keys of a shard, which is listed until the transaction ends. Raises QueueNotFound."""
     while True:
         if (row := sql.one(_PIN, shard.queue, shard.time_shard, shard.number)) is not None:
-            return Home(*row)
+            return RowKeys(*row)
         queue_key = queues.pinned(sql, shard.queue)
         if sql.outside is None or not sql.outside.write(_enter, shard, queue_key, durable=False):
             sql.run(_ENTER, queue_key, shard.time_shard, shard.number)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from itertools import dropwhile
 
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import Home
+from shardq.storage.postgresql.directory import RowKeys
 from shardq.storage.postgresql.locks import FEW, try_lock, try_lock_shard
 from shardq.storage.postgresql.rows import (
     BEHIND,
@@ -200,13 +200,13 @@ def take(sql: Sql, shard_key: int, request: Claim, now: int) -> tuple[list[Row],
     heads, contended = _heads(sql, shard_key, request.limit, now)
     if not heads:
         return [], contended
-    home = Home(shard_key, 0)
+    row_keys = RowKeys(shard_key, 0)
     taken, lost = _chosen(sql, shard_key, heads, request.limit, now)
     left = sum(piece.count for piece in taken) - request.limit
     if left > 0:
         last = taken[-1]
         border = last.end - left
-        taken[-1], rest = cut(sql, home, [(last, [(last.first, border), (border, last.end)])])
+        taken[-1], rest = cut(sql, row_keys, [(last, [(last.first, border), (border, last.end)])])
         lost.append(rest)
     strip(sql, shard_key, [piece for piece in lost if piece.token is not None], now)
     ids, firsts = [Id(piece.bundle_id) for piece in taken], [piece.first for piece in taken]

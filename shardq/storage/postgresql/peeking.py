@@ -11,7 +11,7 @@ import msgspec
 from shardq.base.shard import Shard
 from shardq.errors import InvalidCursor
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import home_of
+from shardq.storage.postgresql.directory import row_keys_of
 from shardq.storage.postgresql.rows import DUE, HOLDER
 from shardq.storage.requests import Bundle, EntryState, Peek, PeekPage, ShardCounts, StoredSlice
 
@@ -188,11 +188,11 @@ def peek(sql: Sql, request: Peek, now: int) -> PeekPage:
     if view in (_HISTORY, _DUE_THEN):
         period = (request.since, request.until)
     place = _unpack(view, request.after)
-    home = home_of(sql, request.shard)
-    if home is None:
+    row_keys = row_keys_of(sql, request.shard)
+    if row_keys is None:
         return PeekPage((), b"")
     statement = view.bodies if request.bodies else view.heads
-    rows = sql.all(statement, home.shard_key, request.limit, *place, *period)
+    rows = sql.all(statement, row_keys.shard_key, request.limit, *place, *period)
     slices = tuple(_slice(row, now) for row in rows)
     return PeekPage(slices, view.pack(rows[-1][_PLACE:]) if rows and rows[-1][_MORE] else b"")
 
@@ -211,11 +211,11 @@ def find_many(
     sql: Sql, shard: Shard, places: Sequence[tuple[bytes, int]], now: int
 ) -> tuple[StoredSlice | None, ...]:
     """Return the slices that hold these messages, in the history too, or None."""
-    home = home_of(sql, shard)
-    if home is None or not places:
+    row_keys = row_keys_of(sql, shard)
+    if row_keys is None or not places:
         return (None,) * len(places)
     ids, positions = zip(*places, strict=True)
-    rows = sql.all(_CONTAINING, home.shard_key, [Id(each) for each in ids], list(positions))
+    rows = sql.all(_CONTAINING, row_keys.shard_key, [Id(each) for each in ids], list(positions))
     return tuple(None if row[0] is None else _slice(row, now) for row in rows)
 
 
@@ -224,11 +224,11 @@ def count(sql: Sql, shard: Shard, now: int, sizes: bool) -> ShardCounts:
 
     With ``sizes`` the rows are read too; the length of data that is stored beside them is known without reading it.
     """
-    home = home_of(sql, shard)
-    if home is None:
+    row_keys = row_keys_of(sql, shard)
+    if row_keys is None:
         return ShardCounts(bytes=0 if sizes else None)
-    ((ready, later, held, processed, oldest, since),) = sql.all(_COUNT, home.shard_key, now)
-    size = sql.all(_SIZES, home.shard_key, now)[0][0] if sizes else None
+    ((ready, later, held, processed, oldest, since),) = sql.all(_COUNT, row_keys.shard_key, now)
+    size = sql.all(_SIZES, row_keys.shard_key, now)[0][0] if sizes else None
     return ShardCounts(ready, later - held, held, processed, oldest, since, size)
 
 

@@ -12,7 +12,7 @@ from shardq.base.shard import Shard
 from shardq.errors import StoreUnavailable
 from shardq.storage.postgresql import bundles, consumers, dedupe, directory, groups, read_cursors
 from shardq.storage.postgresql.connections import Sql
-from shardq.storage.postgresql.directory import Home, home_of
+from shardq.storage.postgresql.directory import RowKeys, row_keys_of
 from shardq.storage.postgresql.locks import lock, lock_claims, lock_shard
 from shardq.storage.postgresql.rows import CHOSEN, PIECE, PIECES, Piece, keys_of
 from shardq.storage.postgresql.session import Session
@@ -79,17 +79,17 @@ _STILL = f"""
 
 def remove(sql: Sql, shard: Shard, bundle_id: bytes, position: int, now: int) -> bool:
     """Remove one message, out of the history too; False when it is not stored."""
-    home = home_of(sql, shard)
-    if home is None:
+    row_keys = row_keys_of(sql, shard)
+    if row_keys is None:
         return False
     if shard.is_grouped:
-        lock(sql, home.shard_key, groups.of_bundles(sql, home.shard_key, [bundle_id]))
-    piece = cut_out(sql, home, bundle_id, position)
+        lock(sql, row_keys.shard_key, groups.of_bundles(sql, row_keys.shard_key, [bundle_id]))
+    piece = cut_out(sql, row_keys, bundle_id, position)
     if piece is None:
         return False
-    bundles.delete(sql, home, [piece], now)
+    bundles.delete(sql, row_keys, [piece], now)
     if piece.group:
-        groups.arm(sql, home.shard_key, [piece.group])
+        groups.arm(sql, row_keys.shard_key, [piece.group])
     return True
 
 
@@ -98,15 +98,15 @@ def purge(sql: Sql, shard: Shard, now: int) -> int:
 
     The last slice of a bundle never goes before the others, so the rest of a group keeps its order if it stops here.
     """
-    home = home_of(sql, shard)
-    if home is None:
+    row_keys = row_keys_of(sql, shard)
+    if row_keys is None:
         return 0
     lock_claims(sql, shard)
-    lock_shard(sql, home.shard_key)
-    pieces = [Piece(*row) for row in sql.all(_ALL, home.shard_key, _AT_ONCE)]
-    bundles.delete(sql, home, pieces, now)
+    lock_shard(sql, row_keys.shard_key)
+    pieces = [Piece(*row) for row in sql.all(_ALL, row_keys.shard_key, _AT_ONCE)]
+    bundles.delete(sql, row_keys, pieces, now)
     if pieces and pieces[0].group:
-        groups.arm(sql, home.shard_key, groups.groups_of(pieces))
+        groups.arm(sql, row_keys.shard_key, groups.groups_of(pieces))
     return sum(piece.count for piece in pieces)
 
 
@@ -141,15 +141,15 @@ def drop_rows(sql: Sql, shard_key: int, _now: int) -> int:
 
 def expire(sql: Sql, queue: str, before: int, now: int) -> int:
     """Give slices up that were processed before a moment, up to a thousand; returns how many."""
-    found: dict[Home, list[Piece]] = {}
+    found: dict[RowKeys, list[Piece]] = {}
     for shard_key, queue_key, *columns in sql.all(_OLD, queue, before, _AT_ONCE):
-        found.setdefault(Home(shard_key, queue_key), []).append(Piece(*columns))
-    return sum(_expire(sql, home, found[home], now) for home in sorted(found))
+        found.setdefault(RowKeys(shard_key, queue_key), []).append(Piece(*columns))
+    return sum(_expire(sql, row_keys, found[row_keys], now) for row_keys in sorted(found))
 
 
-def _expire(sql: Sql, home: Home, pieces: Sequence[Piece], now: int) -> int:
-    still = [Piece(*row) for row in sql.all(_STILL, home.shard_key, *keys_of(pieces))]
-    bundles.delete(sql, home, still, now)
+def _expire(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece], now: int) -> int:
+    still = [Piece(*row) for row in sql.all(_STILL, row_keys.shard_key, *keys_of(pieces))]
+    bundles.delete(sql, row_keys, still, now)
     return len(still)
 
 

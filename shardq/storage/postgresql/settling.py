@@ -14,7 +14,7 @@ from shardq.base.shard import Shard
 from shardq.storage.abilities import Settle
 from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
-from shardq.storage.postgresql.directory import HOME, Home, home_of, pinned
+from shardq.storage.postgresql.directory import HOME, RowKeys, row_keys_of, pinned
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
@@ -51,12 +51,12 @@ _PUT_BACK = Change(f"""
 # Bundles that were not cut, as most are, if all of the spans hold one whole, and nobody has locked it. A claim may
 # hold many under its token, so they are found by their keys, and the token is compared as no index can.
 _DELETE_WHOLE = f"""
-    WITH home AS MATERIALIZED ({HOME}),
+    WITH row_keys AS MATERIALIZED ({HOME}),
     held AS MATERIALIZED (
-        SELECT x.* FROM home CROSS JOIN unnest($4::uuid[], $5::int[], $6::uuid[]) AS a (bundle_id, count, token)
+        SELECT x.* FROM row_keys CROSS JOIN unnest($4::uuid[], $5::int[], $6::uuid[]) AS a (bundle_id, count, token)
         CROSS JOIN LATERAL (
             SELECT s.shard_key, s.bundle_id, s.data IS NULL AS is_long FROM @slice s
-            WHERE s.shard_key = home.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
+            WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
             AND s.token IS NOT DISTINCT FROM a.token AND s.sent_count = a.count AND s.processed_at IS NULL
             FOR UPDATE OF s SKIP LOCKED
         ) AS x
@@ -72,7 +72,7 @@ _DELETE_WHOLE = f"""
         WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
     ),
     known AS (
-        INSERT INTO @finished (period, queue_key, bundle_id) SELECT $8, home.queue_key, gone.bundle_id FROM home, gone
+        INSERT INTO @finished (period, queue_key, bundle_id) SELECT $8, row_keys.queue_key, gone.bundle_id FROM row_keys, gone
     )
     SELECT count(*) FROM gone
 """
@@ -81,8 +81,8 @@ _DELETE_WHOLE = f"""
 # The same of one bundle, without arrays.
 _DELETE_ONE = f"""
     WITH held AS MATERIALIZED (
-        SELECT s.shard_key, home.queue_key, s.bundle_id
-        FROM ({HOME}) AS home JOIN @slice s ON s.shard_key = home.shard_key
+        SELECT s.shard_key, row_keys.queue_key, s.bundle_id
+        FROM ({HOME}) AS row_keys JOIN @slice s ON s.shard_key = row_keys.shard_key
         WHERE s.bundle_id = $4 AND s.first = 0 AND s.count = $5 AND s.token IS NOT DISTINCT FROM $6
         AND s.sent_count = $5 AND s.processed_at IS NULL
         FOR UPDATE OF s SKIP LOCKED
@@ -179,35 +179,35 @@ def acknowledge(sql: Sql, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
     if is_plain(request) and delete_whole(sql, request, now):
         return Fenced()
-    home, held = _hold(sql, request.shard, request.spans)
-    if home:
-        pieces = cut(sql, home, held.slices)
-        _finish(sql, home, request, pieces, now)
-        _arm(sql, home, pieces)
+    row_keys, held = _hold(sql, request.shard, request.spans)
+    if row_keys:
+        pieces = cut(sql, row_keys, held.slices)
+        _finish(sql, row_keys, request, pieces, now)
+        _arm(sql, row_keys, pieces)
     return held.fenced
 
 
-def _finish(sql: Sql, home: Home, request: Acknowledge, pieces: Sequence[Piece], now: int) -> None:
+def _finish(sql: Sql, row_keys: RowKeys, request: Acknowledge, pieces: Sequence[Piece], now: int) -> None:
     if request.moved:
-        bundles.remember_moved(sql, home, pieces, now)
+        bundles.remember_moved(sql, row_keys, pieces, now)
     if request.keep:
-        _KEEP.run(sql, home.shard_key, pieces, now)
+        _KEEP.run(sql, row_keys.shard_key, pieces, now)
     else:
-        bundles.delete(sql, home, pieces, now)
+        bundles.delete(sql, row_keys, pieces, now)
 
 
-def _arm(sql: Sql, home: Home, pieces: Sequence[Piece]) -> None:
+def _arm(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece]) -> None:
     if pieces and pieces[0].group:
-        groups.arm(sql, home.shard_key, groups.groups_of(pieces))
+        groups.arm(sql, row_keys.shard_key, groups.groups_of(pieces))
 
 
-def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[Home | None, Held]:
+def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[RowKeys | None, Held]:
     """Lock the slices of the spans; of groups, their groups before."""
-    home = home_of(sql, shard)
-    if home and shard.is_grouped:
-        lock(sql, home.shard_key, groups.of_bundles(sql, home.shard_key, (span.bundle_id for span in spans)))
-    queue_key = home.queue_key if home else queues.key_of(sql, shard.queue)
-    return home, hold(sql, home, queue_key, spans, now)
+    row_keys = row_keys_of(sql, shard)
+    if row_keys and shard.is_grouped:
+        lock(sql, row_keys.shard_key, groups.of_bundles(sql, row_keys.shard_key, (span.bundle_id for span in spans)))
+    queue_key = row_keys.queue_key if row_keys else queues.key_of(sql, shard.queue)
+    return row_keys, hold(sql, row_keys, queue_key, spans, now)
 
 
 def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
@@ -215,28 +215,28 @@ def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
 
     With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
-    home, held = _hold(sql, request.shard, request.spans)
-    if home:
-        pieces, now = cut(sql, home, held.slices), sql.now()
-        (_HIDE if request.shorten else _HIDE_LONGER).run(sql, home.shard_key, pieces, request.until(now))
+    row_keys, held = _hold(sql, request.shard, request.spans)
+    if row_keys:
+        pieces, now = cut(sql, row_keys, held.slices), sql.now()
+        (_HIDE if request.shorten else _HIDE_LONGER).run(sql, row_keys.shard_key, pieces, request.until(now))
         if request.starts:
-            _START.run(sql, home.shard_key, pieces)
+            _START.run(sql, row_keys.shard_key, pieces)
         if request.blocks:
-            groups.leave_alone(sql, home.shard_key, pieces, now)
+            groups.leave_alone(sql, row_keys.shard_key, pieces, now)
     return held.fenced
 
 
 def release(sql: Sql, request: Release, _now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
-    home, held = _hold(sql, request.shard, request.spans)
-    if home:
-        pieces, now = cut(sql, home, held.slices), sql.now()
+    row_keys, held = _hold(sql, request.shard, request.spans)
+    if row_keys:
+        pieces, now = cut(sql, row_keys, held.slices), sql.now()
         if request.shard.is_grouped:
-            groups.put_back(sql, home.shard_key, pieces, now)
+            groups.put_back(sql, row_keys.shard_key, pieces, now)
         elif not (request.started or request.delay):
-            lower_released(sql, home.shard_key, pieces, now)
+            lower_released(sql, row_keys.shard_key, pieces, now)
         uncounted = _RELEASE_UNSTARTED if request.delay else _PUT_BACK
-        (_RELEASE if request.started else uncounted).run(sql, home.shard_key, pieces, now + request.delay)
+        (_RELEASE if request.started else uncounted).run(sql, row_keys.shard_key, pieces, now + request.delay)
     return held.fenced
 
 
@@ -249,25 +249,25 @@ def forward(sql: Sql, request: Forward, now: int) -> Fenced:
     target = request.append.shard
     pinned(sql, target) if request.append.bundles else queues.pinned(sql, target.queue)
     finished = replace(request.acknowledge, moved=True)
-    home, held = _hold(sql, finished.shard, finished.spans, now)
-    if home is None or held.fenced != Fenced():
+    row_keys, held = _hold(sql, finished.shard, finished.spans, now)
+    if row_keys is None or held.fenced != Fenced():
         return held.fenced
-    pieces = cut(sql, home, held.slices)
+    pieces = cut(sql, row_keys, held.slices)
     if request.in_place and finished.shard.is_grouped:
-        _replace(sql, home, finished, request.append, pieces, now)
+        _replace(sql, row_keys, finished, request.append, pieces, now)
         return held.fenced
-    _finish(sql, home, finished, pieces, now)
-    _arm(sql, home, pieces)
+    _finish(sql, row_keys, finished, pieces, now)
+    _arm(sql, row_keys, pieces)
     bundles.append(sql, request.append, now)
     return held.fenced
 
 
 def _replace(
-    sql: Sql, home: Home, request: Acknowledge, append: Append, pieces: Sequence[Piece], now: int
+    sql: Sql, row_keys: RowKeys, request: Acknowledge, append: Append, pieces: Sequence[Piece], now: int
 ) -> None:
     """Finish messages of groups, and let bundles take their places; messages held behind them are released."""
     places = [groups.place_of(span, pieces) for span in request.spans]
-    groups.put_back(sql, home.shard_key, pieces, now)
-    _finish(sql, home, request, pieces, now)
+    groups.put_back(sql, row_keys.shard_key, pieces, now)
+    _finish(sql, row_keys, request, pieces, now)
     bundles.append(sql, append, now, places)
-    groups.arm(sql, home.shard_key, groups.groups_of(pieces))
+    groups.arm(sql, row_keys.shard_key, groups.groups_of(pieces))

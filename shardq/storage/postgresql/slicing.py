@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import Home
+from shardq.storage.postgresql.directory import RowKeys
 from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECE, Piece, named
 from shardq.storage.requests import Fenced, Span
 from shardq.storage.slicing import Range, covered, fenced, gaps, joined, uncovered
@@ -63,7 +63,7 @@ class Held(msgspec.Struct, frozen=True):
     fenced: Fenced
 
 
-def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Span], now: int = 0) -> Held:
+def hold(sql: Sql, row_keys: RowKeys | None, queue_key: int | None, spans: Sequence[Span], now: int = 0) -> Held:
     """Lock the slices that hold messages of the spans, and return those that are still held under their tokens.
 
     Under `PENDING` those are meant that nobody holds. Whether a lease has expired by ``now`` is known only when its
@@ -71,7 +71,7 @@ def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Spa
 
     Of what is not stored any more, what was moved elsewhere is lost.
     """
-    found = _stored(sql, home, spans) if home and spans else {}
+    found = _stored(sql, row_keys, spans) if row_keys and spans else {}
     wanted: dict[tuple[bytes, int], list[Range]] = {}
     lost, gone = list[Span](), list[Span]()
     for span in spans:
@@ -101,16 +101,16 @@ def hold(sql: Sql, home: Home | None, queue_key: int | None, spans: Sequence[Spa
     return Held(slices, Fenced((*lost, *answer.lost), answer.gone))
 
 
-def _stored(sql: Sql, home: Home, spans: Sequence[Span]) -> dict[bytes, list[Piece]]:
+def _stored(sql: Sql, row_keys: RowKeys, spans: Sequence[Span]) -> dict[bytes, list[Piece]]:
     """Return what is stored of the bundles within the spans, without the history, and lock it."""
     stored: dict[bytes, list[Piece]] = {}
-    for piece in {row[:2]: Piece(*row) for row in _covering(sql, home, spans)}.values():
+    for piece in {row[:2]: Piece(*row) for row in _covering(sql, row_keys, spans)}.values():
         if not piece.is_processed:
             stored.setdefault(piece.bundle_id, []).append(piece)
     return stored
 
 
-def _covering(sql: Sql, home: Home, spans: Sequence[Span]) -> list[Row]:
+def _covering(sql: Sql, row_keys: RowKeys, spans: Sequence[Span]) -> list[Row]:
     """Lock the slices that cover the spans, and return them.
 
     Another transaction may have cut or removed one while this waited for it. The statement that waited does not see
@@ -118,7 +118,7 @@ def _covering(sql: Sql, home: Home, spans: Sequence[Span]) -> list[Row]:
     """
     asked = sorted({(span.bundle_id, span.first, span.first + span.count) for span in spans})
     ids, starts, ends = zip(*asked, strict=True)
-    where = home.shard_key, [Id(each) for each in ids], list(starts), list(ends)
+    where = row_keys.shard_key, [Id(each) for each in ids], list(starts), list(ends)
     while True:
         rows = sql.all(_COVERING, *where)
         found = {row[:2]: Piece(*row) for row in rows}
@@ -141,7 +141,7 @@ def _moved(sql: Sql, queue_key: int | None, spans: Iterable[Span]) -> dict[bytes
     return moved
 
 
-def cut(sql: Sql, home: Home, slices: Iterable[tuple[Piece, Sequence[Range]]]) -> list[Piece]:
+def cut(sql: Sql, row_keys: RowKeys, slices: Iterable[tuple[Piece, Sequence[Range]]]) -> list[Piece]:
     """Cut slices at the borders of these ranges, and return the pieces that are the ranges.
 
     Apart from the cuts nothing changes: every piece keeps its due time, token and deliveries.
@@ -165,21 +165,21 @@ def cut(sql: Sql, home: Home, slices: Iterable[tuple[Piece, Sequence[Range]]]) -
             heads.append(pieces[0])
             tails += [(each, piece) for piece in pieces[1:]]
     if heads:
-        _split(sql, home, heads, tails)
+        _split(sql, row_keys, heads, tails)
     return chosen
 
 
-def split(sql: Sql, home: Home, piece: Piece, count: int) -> tuple[Piece, Piece]:
+def split(sql: Sql, row_keys: RowKeys, piece: Piece, count: int) -> tuple[Piece, Piece]:
     """Leave the first ``count`` messages to the slice, and return both parts."""
     border = piece.first + count
-    head, tail = cut(sql, home, [(piece, [(piece.first, border), (border, piece.end)])])
+    head, tail = cut(sql, row_keys, [(piece, [(piece.first, border), (border, piece.end)])])
     return head, tail
 
 
-def _split(sql: Sql, home: Home, heads: Sequence[Piece], tails: Sequence[tuple[Piece, Piece]]) -> None:
+def _split(sql: Sql, row_keys: RowKeys, heads: Sequence[Piece], tails: Sequence[tuple[Piece, Piece]]) -> None:
     sql.run(
         _SPLIT,
-        home.shard_key,
+        row_keys.shard_key,
         [Id(each.bundle_id) for each in heads],
         [each.first for each in heads],
         [Id(each.bundle_id) for _, each in tails],
@@ -190,8 +190,8 @@ def _split(sql: Sql, home: Home, heads: Sequence[Piece], tails: Sequence[tuple[P
     )
 
 
-def cut_out(sql: Sql, home: Home, bundle_id: bytes, position: int) -> Piece | None:
+def cut_out(sql: Sql, row_keys: RowKeys, bundle_id: bytes, position: int) -> Piece | None:
     """Return a slice made to hold this message alone, whatever its state; None without one."""
     span = Span(bundle_id, position, 1, b"")
-    found = [each for row in _covering(sql, home, [span]) if (each := Piece(*row)).end > position]
-    return cut(sql, home, [(found[0], [(position, position + 1)])])[0] if found else None
+    found = [each for row in _covering(sql, row_keys, [span]) if (each := Piece(*row)).end > position]
+    return cut(sql, row_keys, [(found[0], [(position, position + 1)])])[0] if found else None

@@ -24,11 +24,11 @@ from shardq.storage.writing import after_a_write, append_in_parts
 __all__ = ["append"]
 
 
-def append(session: Session, entered: directory.Entered, request: Append, now: Moment) -> None:
+def append(session: Session, listed: directory.ListedShards, request: Append, now: Moment) -> None:
     """Store the bundles; raises QueueNotFound."""
     shard = request.shard
-    if not entered.is_fresh(shard):
-        entered.check(session, shard)
+    if not listed.is_fresh(shard):
+        listed.check(session, shard)
     append_in_parts(
         request,
         lambda part: _store(session, shard, part, now),
@@ -36,9 +36,9 @@ def append(session: Session, entered: directory.Entered, request: Append, now: M
         most_bundles=PART_BUNDLES,
     )
     with after_a_write():
-        if not entered.is_fresh(shard):
+        if not listed.is_fresh(shard):
             try:
-                entered.check(session, shard)
+                listed.check(session, shard)
             except QueueNotFound:  # nothing of this incarnation counts any more
                 removal.erase(session, str(shard), now())
                 raise
