@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 import shardq.client.consumer
 import shardq.core.message
 from shardq.aio.message import Batch, Message, acks_of
-from shardq.aio.sync_core import return_uncounted, idle_without_thread, nothing_in, receive_or_pause, rest
+from shardq.aio.sync_core import idle_without_thread, nothing_in, receive_or_pause, rest, return_uncounted
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
 from shardq.aio.waiters import Waiters
 

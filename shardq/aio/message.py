@@ -31,7 +31,9 @@ _MOST_ACKS = 1_000  # in one call
 
 def acks_of(threads: Threads) -> Acks:
     """Return what acks together. Acks that the store does not answer at once are repeated beside others."""
-    repeated: Acks = CoroutineGroupCommit(threads, partial(ack_each, repeats=True), most=_MOST_ACKS, in_order=False)
+    repeated: Acks = CoroutineGroupCommit(
+        threads, partial(ack_each, repeats=True), most=_MOST_ACKS, in_order=False
+    )
     return CoroutineGroupCommit(
         threads, partial(ack_each, repeats=False), most=_MOST_ACKS, in_order=False, again=repeated
     )

@@ -36,13 +36,13 @@ __all__ = [
     "PermitAttempts",
     "ack_each",
     "for_another_thread",
-    "return_uncounted",
     "hooks_of",
     "idle_without_thread",
     "is_finished",
     "nothing_in",
     "receive_or_pause",
     "rest",
+    "return_uncounted",
     "send_each",
     "timed_out",
 ]
@@ -157,7 +157,9 @@ def send_each(
         if size >= producer._limits.size:
             break
     with context.retry.within(since=since):
-        sent = iter(producer._group_commit.run([each for each in prepared if not isinstance(each, Exception)]))
+        sent = iter(
+            producer._group_commit.run([each for each in prepared if not isinstance(each, Exception)])
+        )
     return [_failed(each) if isinstance(each, Exception) else next(sent) for each in prepared]
 
 

@@ -96,7 +96,5 @@ COMMANDS = {
     "keys": _service("keys", "Create, list and revoke the keys of `shardq serve`."),
     "plan": _entry(_REST, "plan", "plan", "Propose a layout for a load, with its reasons."),
     "bench": _entry(_REST, "bench", "bench", "Measure messages per second, and latency."),
-    "spark": CommandEntry(
-        _REST, "shardq.cli.spark:spark", "Move many messages with Spark.", extra="spark"
-    ),
+    "spark": CommandEntry(_REST, "shardq.cli.spark:spark", "Move many messages with Spark.", extra="spark"),
 }

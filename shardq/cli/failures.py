@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from shardq.storage.store import Store
 
 __all__ = [
+    "DISK_FULL",
     "FAILURE",
     "NOT_FOUND",
-    "DISK_FULL",
     "UNAVAILABLE",
     "USAGE",
     "SkippedErrors",

@@ -21,12 +21,12 @@ __all__ = [
     "log_option",
     "many",
     "note",
+    "note_or_log",
     "print_columns",
     "print_json",
     "print_line",
     "print_message",
     "screen_width",
-    "note_or_log",
     "value_text",
 ]
 

@@ -72,7 +72,9 @@ class Producer(Closing):
         check_number("bundle_bytes", bundle_bytes, 1, 2**24, whole=True)
         self._context, self._codec = context, check_codec(codec)
         self._limits = BundleLimits(bundle_messages, bundle_bytes)
-        self._group_commit = joined_sends(context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes)
+        self._group_commit = joined_sends(
+            context, linger=linger, limit=bundle_messages, max_bytes=bundle_bytes
+        )
         self._closed = False
 
     def send(

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, Protocol, TypedDict, TypeVar
 
 import msgspec
 
@@ -31,7 +31,6 @@ from shardq.core.receiving.several_queues import check_queues, scheduler_of
 from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
-from shardq.core.settings import QueueSettingsArguments
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting
 from shardq.storage.listening import Waiter
@@ -65,7 +64,14 @@ __all__ = [
     "without_next_claim",
 ]
 
-ONE_SHARD: Final[QueueSettingsArguments] = {"shards": 1, "time_shards": 1, "max_deliveries": None}
+
+class _OneShard(TypedDict):
+    shards: int
+    time_shards: int
+    max_deliveries: None
+
+
+ONE_SHARD: Final[_OneShard] = {"shards": 1, "time_shards": 1, "max_deliveries": None}
 """The settings of a small queue that a package makes for itself: one shard, and no dead letters."""
 
 _PAGE = 1_000
@@ -127,7 +133,7 @@ def hooks_of(queue: Queue | QueuePattern) -> Hooks | None:
 
 
 def unless(queue: Queue, ended: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Raise StoreUnavailable from this thread's requests to the queue's store in the block, once ``ended()`` is true."""
+    """Raise StoreUnavailable from this thread's requests to the queue's store in the block once ``ended()``."""
     return queue._context.retry.unless(ended)
 
 
@@ -138,7 +144,9 @@ def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
     the entry is being changed: ask with :meth:`Queue.get`.
     """
     found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])
-    return [None if each is None else "" if each.incoming or each.replaced else each.current for each in found]
+    return [
+        None if each is None else "" if each.incoming or each.replaced else each.current for each in found
+    ]
 
 
 def found_in(queue: Queue, ids: Sequence[str]) -> Mapping[str, StoredMessage]:

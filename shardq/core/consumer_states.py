@@ -17,7 +17,7 @@ from shardq.core.held import HeldSlice
 from shardq.core.limits.permits import permits_queue
 from shardq.core.limits.queue_limits import limit_names
 from shardq.core.settling.events import EventDetails
-from shardq.core.settling.operations import RETURN, RELEASE, share_returned
+from shardq.core.settling.operations import RELEASE, RETURN, share_returned
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
 from shardq.storage.requests import Peek

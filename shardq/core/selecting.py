@@ -157,7 +157,9 @@ def select(context: QueueContext, codec: Codec, wanted: MessageFilter) -> Iterat
     for shard in context.retry(context.store.shards, context.name):
         if wanted.blocked and not shard.is_grouped:
             continue
-        for piece in slices(context, Peek(shard, _PAGE, held=wanted.blocked or wanted.is_of_held), READ_AHEAD_BYTES):
+        for piece in slices(
+            context, Peek(shard, _PAGE, held=wanted.blocked or wanted.is_of_held), READ_AHEAD_BYTES
+        ):
             if may_take(wanted, piece):
                 for message in messages_in(shard, piece, codec):
                     found = holders.shown(message, piece)

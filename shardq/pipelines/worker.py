@@ -53,7 +53,9 @@ class LinkHandler:
         try:
             returned = self._link.function(message)
             return (
-                self._counted(returned) if isinstance(returned, Outcome) else self._continue(message, returned)
+                self._counted(returned)
+                if isinstance(returned, Outcome)
+                else self._continue(message, returned)
             )
         except Outcome as outcome:
             self._counted(outcome)

@@ -22,13 +22,13 @@ from shardq.base.log import Log
 from shardq.base.texts import masked
 from shardq.core.settings import check_number
 from shardq.errors import ShardqError
-from shardq.service.keys import Grant, KeyFile
-from shardq.service.store_access import StoreAccess, Doctor, Mask, StoreReads
 from shardq.service.endpoints import ENDPOINTS, Endpoint, description
-from shardq.service.security import HEALTH, LOOPBACK, SecurityMiddleware
+from shardq.service.keys import Grant, KeyFile
 from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
+from shardq.service.security import HEALTH, LOOPBACK, SecurityMiddleware
 from shardq.service.sessions import Identity, RateLimits, Sessions
+from shardq.service.store_access import Doctor, Mask, StoreAccess, StoreReads
 from shardq.service.views import Changed
 
 __all__ = ["API", "Service", "ServiceOptions"]
@@ -103,7 +103,9 @@ class Service:
             404: self._missing,
             405: self._missing,
         }
-        self._app = SecurityMiddleware(Starlette(routes=self._routes(), exception_handlers=handlers), self.options.hosts)
+        self._app = SecurityMiddleware(
+            Starlette(routes=self._routes(), exception_handlers=handlers), self.options.hosts
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or the events of the lifespan."""

@@ -17,7 +17,6 @@ from shardq.base.shard import DEAD_LETTER_SUFFIX
 from shardq.client.queue_internals import stored_in
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidName, InvalidSetting, QueueNotFound, ShardqError
-from shardq.service.store_access import StoreAccess
 from shardq.service.messages import (
     DELIVERIES,
     MOST_SHOWN_IN_LISTS,
@@ -31,6 +30,7 @@ from shardq.service.messages import (
     without_hidden,
 )
 from shardq.service.parameters import MOST_SCANNED, ListDeadLetters, Redrive, RemoveMessages
+from shardq.service.store_access import StoreAccess
 from shardq.service.views import Changed, DeadLettersView, DeadLetterView, MessageView, Reason
 
 __all__ = ["list_dead_letters", "redrive", "remove_messages"]
@@ -59,7 +59,9 @@ def _seen(access: StoreAccess, letter: DeadLetterView) -> DeadLetterView:
     """Return a letter without the name of the queue that it came from, if the key does not see that."""
     shown = msgspec.structs.replace(letter, message=without_hidden(access, letter.message))
     return (
-        msgspec.structs.replace(shown, source=None, original_id=None) if access.hides(letter.source) else shown
+        msgspec.structs.replace(shown, source=None, original_id=None)
+        if access.hides(letter.source)
+        else shown
     )
 
 
@@ -171,7 +173,9 @@ async def remove_messages(access: StoreAccess, name: str, given: RemoveMessages)
     return await remove_each(access, name, ids, more=given.ids is None and len(ids) >= MOST_SCANNED)
 
 
-async def _chosen(access: StoreAccess, name: str, given: Redrive | RemoveMessages) -> list[tuple[str, str | None]]:
+async def _chosen(
+    access: StoreAccess, name: str, given: Redrive | RemoveMessages
+) -> list[tuple[str, str | None]]:
     """Return the ids of the messages that are meant, and the queues that they came from."""
     _check_source(access, given.source)
     queue = await access.client.queue(name)

@@ -15,8 +15,8 @@ from shardq.service import dead_letters, features, histories, messages, queues
 from shardq.service import parameters as given
 from shardq.service import views as view
 from shardq.service.keys import Role
-from shardq.service.store_access import StoreAccess
 from shardq.service.problems import Problem
+from shardq.service.store_access import StoreAccess
 
 __all__ = ["ACTIONS", "ENDPOINTS", "Endpoint", "description"]
 
@@ -79,7 +79,14 @@ ENDPOINTS = (
     Endpoint("GET", "/shards/{queue}", "read", queues.show_shards, given.Shards, view.ShardsView),
     Endpoint("GET", "/history", "read", histories.show_total_history, histories.Range, History),
     Endpoint("GET", "/history/{queue}", "read", histories.show_history, histories.Range, History),
-    Endpoint("GET", "/histories", "read", histories.list_histories, histories.ListHistories, histories.HistoriesView),
+    Endpoint(
+        "GET",
+        "/histories",
+        "read",
+        histories.list_histories,
+        histories.ListHistories,
+        histories.HistoriesView,
+    ),
     Endpoint(
         "GET", "/messages/{queue}", "read", messages.list_messages, given.ListMessages, view.MessagesView
     ),
@@ -88,10 +95,17 @@ ENDPOINTS = (
     Endpoint("DELETE", "/message/{id}", "act", messages.remove_message, given.Nothing, view.Changed),
     Endpoint("GET", "/trace/{id}", "read", messages.trace_message, given.Nothing, list[Event]),
     Endpoint(
-        "GET", "/dead-letters/{queue}", "read", dead_letters.list_dead_letters, given.ListDeadLetters, view.DeadLettersView
+        "GET",
+        "/dead-letters/{queue}",
+        "read",
+        dead_letters.list_dead_letters,
+        given.ListDeadLetters,
+        view.DeadLettersView,
     ),
     Endpoint("POST", "/redrive/{queue}", "act", dead_letters.redrive, given.Redrive, view.Changed),
-    Endpoint("POST", "/remove/{queue}", "act", dead_letters.remove_messages, given.RemoveMessages, view.Changed),
+    Endpoint(
+        "POST", "/remove/{queue}", "act", dead_letters.remove_messages, given.RemoveMessages, view.Changed
+    ),
     Endpoint(
         "POST", "/remove-matching/{queue}", "act", messages.remove_matching, given.ScanFilter, view.Changed
     ),

@@ -21,8 +21,8 @@ from shardq.core.pinging import clock_finding
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import QueueNotFound, ScheduleNotFound
 from shardq.schedules import Schedule
-from shardq.service.store_access import UNREADABLE, StoreAccess, NotFound, gathered
 from shardq.service.parameters import ListTasks, ListWorkflows, Nothing, ScheduleId
+from shardq.service.store_access import UNREADABLE, NotFound, StoreAccess, gathered
 from shardq.service.views import (
     ChecksView,
     FindingView,
@@ -147,7 +147,8 @@ async def list_workflows(access: StoreAccess, _name: str, given: ListWorkflows) 
         )
         return WorkflowsView(workflows=found)
 
-    found = await access.store.shared.read(("workflows", given, tuple(names)), lambda: asyncio.to_thread(read))
+    key = ("workflows", given, tuple(names))
+    found = await access.store.shared.read(key, lambda: asyncio.to_thread(read))
     if access.grant.sees_all:
         return found
     # A failure may be that of a step in a queue that the key does not see; the view of the workflow tells them apart.
@@ -333,17 +334,17 @@ async def _is_seen(access: StoreAccess, finding: FindingView) -> bool:
     if finding.name != "dead letters":
         return True
     with suppress(QueueNotFound):  # it was deleted since it was checked
-        return access.grant.sees(dead_letter_name(finding.subject, await access.store.settings(finding.subject)))
+        settings = await access.store.settings(finding.subject)
+        return access.grant.sees(dead_letter_name(finding.subject, settings))
     return False
 
 
 def _finding(finding: Any, subject: str = "store") -> FindingView:
     state = "wrong" if not finding.ok else "warning" if finding.warning else "note" if finding.note else "ok"
-    remedy = "" if state == "ok" else finding.remedy
     return FindingView(
         subject=subject,
         name=finding.name,
         state=cast("Literal['ok', 'warning', 'note', 'wrong']", state),
         value=masked(finding.value),
-        remedy=masked(remedy),
+        remedy=masked("" if state == "ok" else finding.remedy),
     )

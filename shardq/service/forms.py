@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse
 from shardq.service.problems import Refused
 from shardq.service.views import Changed, QueueDetail, ScheduleView, SentView
 
-__all__ = ["FlashMessage", "back_to", "form_given", "report_of", "flash_message_in"]
+__all__ = ["FlashMessage", "back_to", "flash_message_in", "form_given", "report_of"]
 
 COOKIE = "shardq_flash"
 _OWN = {"csrf", "back"}

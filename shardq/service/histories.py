@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from shardq.history import History, read_histories
-from shardq.service.store_access import StoreAccess, Forbidden
+from shardq.service.store_access import Forbidden, StoreAccess
 
 __all__ = ["ListHistories", "Range", "list_histories", "show_history", "show_total_history"]
 

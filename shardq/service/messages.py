@@ -18,8 +18,8 @@ import msgspec
 from shardq import Event, StoredMessage
 from shardq.client.queue_internals import stored_in
 from shardq.errors import InvalidMessage, InvalidSetting
-from shardq.service.store_access import StoreAccess, NotFound, gathered
 from shardq.service.parameters import ListDeadLetters, ListMessages, Nothing, OneMessage, ScanFilter, Send
+from shardq.service.store_access import NotFound, StoreAccess, gathered
 from shardq.service.views import Changed, MessagesView, MessageView, Scanned, SentView
 
 __all__ = [
@@ -146,7 +146,9 @@ def _has_header(access: StoreAccess, wanted: str, headers: Mapping[str, Any]) ->
     return matches and not _names_hidden(access, name, headers[name])
 
 
-def shown_message(access: StoreAccess, queue: str, message: StoredMessage, *, most: int | None) -> MessageView:
+def shown_message(
+    access: StoreAccess, queue: str, message: StoredMessage, *, most: int | None
+) -> MessageView:
     """Return a message as it is shown, with up to ``most`` bytes of its body, or without it."""
     body = message.body
     size = message.large.size if message.large is not None else len(body)
@@ -172,7 +174,9 @@ def shown_message(access: StoreAccess, queue: str, message: StoredMessage, *, mo
 
 def without_hidden(access: StoreAccess, message: MessageView) -> MessageView:
     """Return a message without the headers that name a queue which the key does not see."""
-    headers = {name: value for name, value in message.headers.items() if not _names_hidden(access, name, value)}
+    headers = {
+        name: value for name, value in message.headers.items() if not _names_hidden(access, name, value)
+    }
     return message if headers == message.headers else msgspec.structs.replace(message, headers=headers)
 
 

@@ -17,17 +17,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from shardq.errors import ShardqError
-from shardq.service.keys import Grant
-from shardq.service.store_access import StoreAccess, StoreReads
 from shardq.service.endpoints import ACTIONS, Endpoint
 from shardq.service.forms import COOKIE as SAID
-from shardq.service.forms import FlashMessage, back_to, form_given, report_of, flash_message_in
+from shardq.service.forms import FlashMessage, back_to, flash_message_in, form_given, report_of
+from shardq.service.keys import Grant
 from shardq.service.page_contents import PAGES, Content, Page
 from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.rendering import digests, made_templates
 from shardq.service.sessions import Identity, Sessions
 from shardq.service.sharing import Ticks
+from shardq.service.store_access import StoreAccess, StoreReads
 
 __all__ = ["page_routes", "problem_page"]
 

@@ -16,7 +16,6 @@ from shardq.base.shard import INTERNAL
 from shardq.base.texts import many
 from shardq.core.settings import check_setting_name
 from shardq.errors import InvalidSetting
-from shardq.service.store_access import StoreAccess, gathered
 from shardq.service.messages import page_of, pages_of
 from shardq.service.parameters import (
     Confirmed,
@@ -29,6 +28,7 @@ from shardq.service.parameters import (
     Settings,
     Shards,
 )
+from shardq.service.store_access import StoreAccess, gathered
 from shardq.service.views import (
     Changed,
     ConsumersView,

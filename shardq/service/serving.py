@@ -27,8 +27,8 @@ from uvicorn.supervisors import Multiprocess
 
 from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
-from shardq.service.keys import KeyFile
 from shardq.service.application import Service, ServiceOptions
+from shardq.service.keys import KeyFile
 from shardq.service.security import LOOPBACK
 
 __all__ = ["Connection", "ServePlan", "serve"]

@@ -24,7 +24,7 @@ from shardq.service.keys import Grant, Role
 from shardq.service.sharing import SHARE_OF_TIME, SharedReads, Ticks
 from shardq.service.views import QueueRow
 
-__all__ = ["UNREADABLE", "StoreAccess", "Doctor", "Forbidden", "Mask", "NotFound", "StoreReads", "gathered"]
+__all__ = ["UNREADABLE", "Doctor", "Forbidden", "Mask", "NotFound", "StoreAccess", "StoreReads", "gathered"]
 
 T = TypeVar("T")
 

@@ -75,8 +75,8 @@ class Pool(Generic[C]):
                 if is_lent:  # as :meth:`_lend` does, without a call
                     loan.epoch, self._lent[loan] = self._epoch, None
                     loan.connection = self._idle.pop() if self._idle else None
-            if not is_lent and not self._changes.wait_for(lambda: self._lend(loan), self._patience):
-                raise StoreUnavailable(self._shortage)
+            if not is_lent:
+                self._wait_for(loan)
             connection = loan.connection
             if connection is None or connection.target != self._target():
                 connection = self._replace(loan)
@@ -98,6 +98,10 @@ class Pool(Generic[C]):
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def _wait_for(self, loan: _Loan[C]) -> None:
+        if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
+            raise StoreUnavailable(self._shortage)
 
     def _lend(self, loan: _Loan[C]) -> bool:
         if len(self._lent) >= self._limit:

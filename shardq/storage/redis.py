@@ -119,7 +119,9 @@ def open_redis(url: str) -> OpenSignalChannel:
             f"the Redis URL of the option signals cannot be read ({wrong}): write redis://user:password@host:6379/0, "
             "special characters of user and password as %XX, and no options but the driver's"
         )
-    return RedisChannel(lambda: _pool(url), host=host, redis_channel=f"shardq:{pool.connection_kwargs.get('db', 0)}")
+    return RedisChannel(
+        lambda: _pool(url), host=host, redis_channel=f"shardq:{pool.connection_kwargs.get('db', 0)}"
+    )
 
 
 def _pool(url: str) -> ConnectionPool:

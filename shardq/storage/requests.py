@@ -323,6 +323,7 @@ def renamed(request: Acknowledge, answer: Fenced) -> Fenced:
     if pending_in(request) is None:
         return answer
     lost, gone = (
-        tuple(msgspec.structs.replace(span, token=PENDING) for span in each) for each in (answer.lost, answer.gone)
+        tuple(msgspec.structs.replace(span, token=PENDING) for span in each)
+        for each in (answer.lost, answer.gone)
     )
     return Fenced(lost, gone)

@@ -19,7 +19,7 @@ from shardq.storage.listening import LocalListener, LocalNotifier
 from shardq.storage.per_process import PerProcess
 from shardq.storage.requests import Finding
 
-__all__ = ["SignalChannel", "OpenSignalChannel", "Publisher", "Signals", "Watch"]
+__all__ = ["OpenSignalChannel", "Publisher", "SignalChannel", "Signals", "Watch"]
 
 _log = Log(__name__)
 
@@ -70,8 +70,8 @@ class Publisher:
     """Passes the names of queues on to other processes.
 
     The first name after a pause is passed on at once. Names that follow within four milliseconds are merged, and a
-    thread passes them on. On a channel that may block, the thread passes on every name. Closing the publisher, or the end
-    of the program, passes on what is left. Names that could not be passed on are repeated, with growing pauses.
+    thread passes them on. On a channel that may block, the thread passes on every name. Closing the publisher, or the
+    end of the program, passes on what is left. Names that could not be passed on are repeated, with growing pauses.
     """
 
     def __init__(self, channel: SignalChannel) -> None:

@@ -189,7 +189,7 @@ class WrappedStore:
 
 
 class SignalledStore(WrappedStore):
-    """Does what the inner store does, and signals through a channel. While the channel is broken, the inner store signals."""
+    """Does what the inner store does, and signals through a channel. While that is broken, the inner store does."""
 
     def __init__(self, inner: Store, channel: OpenSignalChannel) -> None:
         super().__init__(inner)

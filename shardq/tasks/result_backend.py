@@ -96,7 +96,11 @@ class ResultBackend:
             for task, message in self._find("r", list(chain.from_iterable(runs.values()))).items()
         }
         valid = {
-            task: [found[each] for each in own if each in found and (each == task or _holds_in_later_runs(found[each][0]))]
+            task: [
+                found[each]
+                for each in own
+                if each in found and (each == task or _holds_in_later_runs(found[each][0]))
+            ]
             for task, own in runs.items()
         }
         return {task: entries[0] for task, entries in valid.items() if entries}

@@ -8,7 +8,6 @@ from typing import cast
 from msgspec.structs import replace
 
 from shardq.storage.abilities import CrossShardStore, Settle
-from shardq.storage.requests import pending_in
 from shardq.storage.requests import (
     Acknowledge,
     Claim,
@@ -17,6 +16,7 @@ from shardq.storage.requests import (
     Fenced,
     Forward,
     Release,
+    pending_in,
 )
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore

@@ -268,9 +268,9 @@ def test_claims_ahead_are_made_in_sensible_sizes() -> None:
     buffer = PrefetchBuffer(100)
     claims = []
     for _ in range(1_000):
-        if buffer.room:
-            claims.append(buffer.room)
-            buffer.add(slices(buffer.room), 0.0)
+        if buffer.free:
+            claims.append(buffer.free)
+            buffer.add(slices(buffer.free), 0.0)
         buffer.take(1)
     assert min(claims) >= 50
     assert len(claims) <= 21
@@ -283,13 +283,13 @@ def test_who_is_slow_claims_less_ahead_until_somebody_has_to_wait() -> None:
     assert buffer.overdue(-1.0) == []
     assert len(buffer.overdue(0.0)) == 62
     buffer.take(1)  # nothing waits, as what waited has just left
-    assert buffer.room == 2
+    assert buffer.free == 2
     buffer.add(slices(1), 1.0)
     buffer.take(1)
     sizes = []
     for _ in range(8):
         buffer.take(1)  # nothing waits
-        sizes.append(buffer.room)
+        sizes.append(buffer.free)
     assert sizes == [4, 8, 16, 32, 64, 64, 64, 64]
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from shardq.errors import StoreUnavailable
 from shardq.service import Service, ServiceOptions
-from shardq.service.store_access import StoreReads
 from shardq.service.sharing import MOST_LISTENERS, SharedReads, Ticks
+from shardq.service.store_access import StoreReads
 from shardq.service.views import QueueRow
 from shardq.testing import ManualTimer
 

@@ -21,7 +21,7 @@ from shardq.cli.command import (
 )
 from shardq.cli.message_view import view_of
 from shardq.cli.output import write_body
-from shardq.cli.printing import log_option, many, note, print_json, note_or_log
+from shardq.cli.printing import log_option, many, note, note_or_log, print_json
 from shardq.cli.sending import given_bodies
 from shardq.cli.times import duration
 from shardq.client.batch import Batch

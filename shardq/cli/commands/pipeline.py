@@ -20,7 +20,7 @@ from shardq.cli.command import (
 )
 from shardq.cli.commands.work import USUAL
 from shardq.cli.pools import check_ended, monitor_options, run_pool, summary
-from shardq.cli.printing import log_option, many, note, print_json, print_line, note_or_log
+from shardq.cli.printing import log_option, many, note, note_or_log, print_json, print_line
 from shardq.cli.times import duration
 from shardq.pipelines import Link, LinkRate, Pipeline, PipelinePool, depths_of, rates_of
 from shardq.pipelines.drawing import as_dot, as_mermaid, as_svg, as_text

@@ -17,7 +17,7 @@ from shardq.cli.command import (
     json_option,
     yes_option,
 )
-from shardq.cli.printing import log_option, many, note, print_columns, print_json, print_line, note_or_log
+from shardq.cli.printing import log_option, many, note, note_or_log, print_columns, print_json, print_line
 from shardq.cli.sending import Stop, given_bodies
 from shardq.cli.times import duration, in_words, past_moment
 from shardq.errors import ShardqError

@@ -21,7 +21,7 @@ from shardq.cli.command import (
 )
 from shardq.cli.failures import FAILURE
 from shardq.cli.pools import check_ended, monitor_options, run_pool, summary
-from shardq.cli.printing import log_option, print_json, note_or_log
+from shardq.cli.printing import log_option, note_or_log, print_json
 from shardq.cli.times import duration
 from shardq.tasks import TaskPool
 from shardq.tasks.registry import tasks_named

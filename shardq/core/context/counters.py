@@ -9,7 +9,7 @@ import msgspec
 from shardq.base.shard import INTERNAL, TOPICS_FOLDER
 from shardq.storage.per_process import OwnLock
 
-__all__ = ["ClientCounters", "MutableCounters", "Counters"]
+__all__ = ["ClientCounters", "Counters", "MutableCounters"]
 
 OTHERS = "_others"
 """The name under which further queues are counted together: no queue has it."""

@@ -13,7 +13,7 @@ from shardq.storage.per_process import OwnLock, PerProcess
 from shardq.storage.requests import ShardCounts
 from shardq.storage.store import Store
 
-__all__ = ["LONGEST", "SHARE_OF_TIME", "QueueUsage", "PendingSize"]
+__all__ = ["LONGEST", "SHARE_OF_TIME", "PendingSize", "QueueUsage"]
 
 LONGEST = 1.0
 """Seconds after which a send counts pending messages again at the latest; longer if counting takes long."""
@@ -30,7 +30,9 @@ class PendingSize(msgspec.Struct, frozen=True):
     delayed: int = 0
 
     def __add__(self, other: PendingSize) -> PendingSize:
-        return PendingSize(self.messages + other.messages, self.bytes + other.bytes, self.delayed + other.delayed)
+        return PendingSize(
+            self.messages + other.messages, self.bytes + other.bytes, self.delayed + other.delayed
+        )
 
     @classmethod
     def of(cls, counts: ShardCounts) -> PendingSize:

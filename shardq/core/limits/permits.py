@@ -35,7 +35,7 @@ from shardq.core.sending.appending import PERMIT, append
 from shardq.core.sending.planned_bundles import PlannedBundle
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.leases import JUMP, shorten_leases
-from shardq.core.settling.operations import EXTEND, RETURN, HOLD
+from shardq.core.settling.operations import EXTEND, HOLD, RETURN
 from shardq.core.settling.settle import SettleRun
 from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.storage.requests import Claim, Peek, QueueRecord, StoredSlice

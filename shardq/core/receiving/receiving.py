@@ -153,7 +153,9 @@ class Receiving:
                 alone is not None or thorough or news is None or self._is_time_to_probe_all(NEWS_SECONDS)
             )
             names = None if probes_all else set(news or ())
-            claim = partial(self._fill, limit, limits, thorough=thorough, finish=finish, names=names, news=news or ())
+            claim = partial(
+                self._fill, limit, limits, thorough=thorough, finish=finish, names=names, news=news or ()
+            )
             with self._retry.within(since=began):
                 held = patiently(
                     partial(self._retry, claim),

@@ -59,8 +59,8 @@ __all__ = [
     "append",
     "check_age",
     "moved_bundle",
-    "prepare",
     "obeying_bounds",
+    "prepare",
     "too_large",
 ]
 

@@ -36,8 +36,8 @@ __all__ = [
     "drop_dead_letter_queue",
     "existing_dead_letters",
     "group_before",
-    "original_group",
     "origin",
+    "original_group",
     "original_headers",
 ]
 

@@ -21,8 +21,7 @@ from shardq.core.settling.operations import EDIT
 from shardq.core.settling.stepwise import Moved, entries_of
 from shardq.errors import InvalidMessage, InvalidSetting, LeaseLost, MessageNotPending
 from shardq.storage.bundles import read_keys
-from shardq.storage.requests import PENDING
-from shardq.storage.requests import EntryState, StoredSlice
+from shardq.storage.requests import PENDING, EntryState, StoredSlice
 
 __all__ = ["EditArguments", "edit"]
 

@@ -36,9 +36,9 @@ from shardq.core.settling.operations import (
     DEAD_LETTER,
     EXHAUST,
     EXTEND,
-    RETURN,
     KEEP,
     RELEASE,
+    RETURN,
     START,
     SettleOperation,
 )

@@ -290,7 +290,9 @@ class SettleRun(msgspec.Struct, eq=False):
             selection = selection.expired(self.context.store.now())
         if self.operation.blocks:  # one that blocks its group already, by whichever attempt, counts as done
             found = find_parts(self.context, selection.held.shard, spans_of([selection]))
-            return selection.without(selection.within(NamedSpans(*(span for span, each in found if each.blocks))))
+            return selection.without(
+                selection.within(NamedSpans(*(span for span, each in found if each.blocks)))
+            )
         explained = self.operation.unanswered_explains_lost or moved
         return selection.without(self._tried(selection)) if explained else selection
 

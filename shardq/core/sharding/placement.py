@@ -47,8 +47,8 @@ class Placement:
 class LaneRoundRobin:
     """Goes round the lanes of each group of a queue, from a random one on.
 
-    So the messages that a client sends to a group, alone or in bulk, are spread evenly. The position of a group that was
-    forgotten begins anew, which costs nothing but evenness. A forked child has other positions.
+    So the messages that a client sends to a group, alone or in bulk, are spread evenly. A group that was forgotten
+    begins anew, which costs nothing but evenness. A forked child begins elsewhere.
     """
 
     def __init__(self) -> None:

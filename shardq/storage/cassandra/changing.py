@@ -17,9 +17,9 @@ from shardq.storage.cassandra.rows import (
     CONTROL,
     MOVE,
     Control,
+    CursorPosition,
     Head,
     Key,
-    CursorPosition,
     Ready,
     Slice,
     Tally,
@@ -260,7 +260,9 @@ def attempts(shard: Shard) -> Iterator[int]:
     return writing.attempts(shard, _PAUSES)
 
 
-def lower(session: Session, shard: Shard, hidden: Mapping[int, CursorPosition], due: int | None = None) -> None:
+def lower(
+    session: Session, shard: Shard, hidden: Mapping[int, CursorPosition], due: int | None = None
+) -> None:
     """Lower the low watermarks to these places by priority, that of the due index to this moment. StoreUnavailable."""
     row = WideRow(session, str(shard))
     for _ in attempts(shard):

@@ -24,8 +24,8 @@ from shardq.storage.clocks import Moment
 
 __all__ = [
     "NOTICE",
-    "ListedShards",
     "DropAnnouncements",
+    "ListedShards",
     "drop",
     "enter",
     "ever_listed",

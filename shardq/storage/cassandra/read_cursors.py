@@ -13,7 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from shardq.storage import read_cursors
-from shardq.storage.cassandra.rows import DUE_WATERMARK, HISTORY_WATERMARK, Control, ControlRow, CursorPosition, Ready
+from shardq.storage.cassandra.rows import (
+    DUE_WATERMARK,
+    HISTORY_WATERMARK,
+    Control,
+    ControlRow,
+    CursorPosition,
+    Ready,
+)
 from shardq.storage.read_cursors import OLDEST, OVERLAP, CursorMap
 
 __all__ = [
@@ -48,7 +55,9 @@ def believed(control: Control, now: int) -> Control:
     return _with(control, places, min(due, now - _DUE_GUARD))
 
 
-def raised(control: Control, places: Sequence[CursorPosition], due: int, now: int, taken: int = 0) -> Control | None:
+def raised(
+    control: Control, places: Sequence[CursorPosition], due: int, now: int, taken: int = 0
+) -> Control | None:
     """Raise the low watermarks to these places; None where that is not worth a write.
 
     It is worth one when a low watermark rises by a step, or ``taken`` rows became tombstones that it passes.
@@ -157,7 +166,9 @@ class ReadCursor(read_cursors.ReadCursor[CursorPosition]):
         """Note that no lease was due before this moment."""
         self.due_from = max(self.due_from, min(first, now - OVERLAP))
 
-    def raised(self, control: Control, places: Sequence[CursorPosition], rows: int, now: int) -> Control | None:
+    def raised(
+        self, control: Control, places: Sequence[CursorPosition], rows: int, now: int
+    ) -> Control | None:
         """Return the control row with low watermarks raised to these places; None when that is not worth a write."""
         return raised(control, places, self.due_from, now, self.passed + rows)
 

@@ -23,10 +23,10 @@ from shardq.storage.cassandra.rows import (
     BundleRow,
     Control,
     ControlRow,
+    CursorPosition,
     Head,
     HistoryRow,
     Key,
-    CursorPosition,
     Ready,
     Tally,
     control_row,
@@ -132,7 +132,13 @@ class WideRow:
         return partial(_control_and_leases, query)
 
     def ready(
-        self, priorities: Sequence[int], start: CursorPosition, until: int, *, page: int = _PAGE, bodies: bool = True
+        self,
+        priorities: Sequence[int],
+        start: CursorPosition,
+        until: int,
+        *,
+        page: int = _PAGE,
+        bodies: bool = True,
     ) -> Answer:
         """Ask for ready rows from a place until a moment, in order; they are fetched page by page.
 
@@ -142,7 +148,13 @@ class WideRow:
         return lambda: _ready_rows(rows())
 
     def start_ready(
-        self, priorities: Sequence[int], start: CursorPosition, until: int, *, page: int = _PAGE, bodies: bool = True
+        self,
+        priorities: Sequence[int],
+        start: CursorPosition,
+        until: int,
+        *,
+        page: int = _PAGE,
+        bodies: bool = True,
     ) -> Answer:
         """Read as :meth:`ready`, with the rows as they are: place, value, time of writing, and data if ``bodies``."""
         values = (self._shard, priorities, *start, until)

@@ -38,7 +38,9 @@ __all__ = ["GroupedShards", "UngroupedShards"]
 class UngroupedShards:
     """Shards without groups. Sends are plain writes; everything else is one conditional batch."""
 
-    def __init__(self, session: Session, cursors: ReadCursors, listed: ListedShards, clock: ServerClock) -> None:
+    def __init__(
+        self, session: Session, cursors: ReadCursors, listed: ListedShards, clock: ServerClock
+    ) -> None:
         self._session, self._cursors, self._listed, self._clock = session, cursors, listed, clock
         self.held = Held()
 
@@ -100,7 +102,9 @@ class UngroupedShards:
 class GroupedShards:
     """Shards of groups. Everything that changes one is a conditional batch, sends too."""
 
-    def __init__(self, session: Session, cursors: ReadCursors, listed: ListedShards, clock: ServerClock) -> None:
+    def __init__(
+        self, session: Session, cursors: ReadCursors, listed: ListedShards, clock: ServerClock
+    ) -> None:
         self._session, self._cursors, self._listed, self._clock = session, cursors, listed, clock
         self.known = KnownGroups()
 

@@ -238,7 +238,9 @@ class Claims:
         self._release_rest(request, held, left[0] if left else None)
         return held_under(rows, request.token)
 
-    def _release_rest(self, request: Claim, held: list[tuple[ClaimOrder, ClaimedSlice]], left: Piece | None) -> None:
+    def _release_rest(
+        self, request: Claim, held: list[tuple[ClaimOrder, ClaimedSlice]], left: Piece | None
+    ) -> None:
         """Release messages held after a piece that is left, and beyond the limit; others may have read meanwhile."""
         remaining, spans = request.limit, list[Span]()
         for place, taken in sorted(held, key=lambda item: item[0]):

@@ -15,16 +15,16 @@ from shardq.storage.slicing import Range, overlap
 
 __all__ = [
     "BEHIND",
+    "ClaimOrder",
     "Document",
     "Kept",
-    "ClaimOrder",
     "Row",
     "Slice",
     "decode",
     "inserted",
     "moved_field",
-    "processed",
     "position_fields",
+    "processed",
     "state_of",
 ]
 

@@ -31,7 +31,6 @@ from shardq.storage.mongodb.documents import Row
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.transactions import Done, JoinedSession, TransactionDisturbed
-from shardq.storage.requests import renamed
 from shardq.storage.requests import (
     Acknowledge,
     Append,
@@ -45,6 +44,7 @@ from shardq.storage.requests import (
     Release,
     ShardCounts,
     StoredSlice,
+    renamed,
 )
 from shardq.storage.store import Capabilities, Store
 from shardq.storage.wrapped_store import WrappedStore

@@ -26,8 +26,8 @@ from shardq.storage.mongodb.documents import (
     STAMP,
     TOKEN,
     WAITING,
-    Document,
     ClaimOrder,
+    Document,
     Row,
 )
 from shardq.storage.mongodb.shard_rows import ShardRows, Statement

@@ -9,7 +9,7 @@ from operator import attrgetter
 import msgspec
 
 from shardq.storage import slicing
-from shardq.storage.mongodb.documents import Kept, ClaimOrder, Row, Slice
+from shardq.storage.mongodb.documents import ClaimOrder, Kept, Row, Slice
 from shardq.storage.requests import Acknowledge, ClaimedSlice, Extend, Fenced, Release, Span
 from shardq.storage.slicing import Range, gaps, joined, near, overlap, uncovered
 

@@ -70,7 +70,9 @@ _UNFINISHED = """
 # A statement that its client has given up may come after the repetition, whose message is finished by then. It waits
 # for no lock: what is finished meanwhile it would not see.
 _APPEND_FRESH = _APPEND.format("SKIP LOCKED", _UNFINISHED.format("b.id"), AWAITED.format("$16", "$17"))
-_STORED = "(SELECT s.first FROM @slice s WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = b.id LIMIT 1)"
+_STORED = (
+    "(SELECT s.first FROM @slice s WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = b.id LIMIT 1)"
+)
 _APPEND_NEW = _APPEND.format(
     "", f"{_STORED} IS NULL AND {_UNFINISHED.format('b.id')}", "ARRAY(SELECT bundle_id FROM new)"
 )
@@ -81,7 +83,8 @@ _APPEND_ONE = f"""
         INSERT INTO @slice (
             shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data
         )
-        SELECT row_keys.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}} FROM row_keys
+        SELECT row_keys.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}}
+        FROM row_keys
         WHERE {_UNFINISHED.format("$4::uuid")}
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING shard_key, bundle_id
     )

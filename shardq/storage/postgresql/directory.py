@@ -11,7 +11,7 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql import queues
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["HOME", "HOME_READ", "RowKeys", "drop_empty", "row_keys_of", "listing", "pinned"]
+__all__ = ["HOME", "HOME_READ", "RowKeys", "drop_empty", "listing", "pinned", "row_keys_of"]
 
 HOME = """
     SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key

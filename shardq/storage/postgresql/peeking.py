@@ -69,7 +69,8 @@ def _view(
         return f"""
             SELECT
                 x.first, x.count, x.deliveries, x.processed_at, x.due_at, x.holder, x.unstarted, x.bundle_id,
-                x.priority, x.sent_due, x.enqueued_at, x.sent_count, {data}, x.expires_at, x.group_name, x.more, {places}
+                x.priority, x.sent_due, x.enqueued_at, x.sent_count, {data}, x.expires_at, x.group_name, x.more,
+                {places}
             FROM (
                 SELECT y.*, sum(y.count) OVER (ROWS UNBOUNDED PRECEDING) - y.count AS before,
                     lead(true) OVER (ROWS UNBOUNDED PRECEDING) IS NOT NULL AS more

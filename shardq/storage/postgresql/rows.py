@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from shardq.storage.requests import PENDING
 from shardq.storage.postgresql.connections import Id, Sql
-from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, Bundle, Span
+from shardq.storage.requests import BLOCKED, BLOCKED_AFTER, PENDING, Bundle, Span
 
 __all__ = [
     "BEHIND",

@@ -14,7 +14,7 @@ from shardq.base.shard import Shard
 from shardq.storage.abilities import Settle
 from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
-from shardq.storage.postgresql.directory import HOME, RowKeys, row_keys_of, pinned
+from shardq.storage.postgresql.directory import HOME, RowKeys, pinned, row_keys_of
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
@@ -72,7 +72,8 @@ _DELETE_WHOLE = f"""
         WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
     ),
     known AS (
-        INSERT INTO @finished (period, queue_key, bundle_id) SELECT $8, row_keys.queue_key, gone.bundle_id FROM row_keys, gone
+        INSERT INTO @finished (period, queue_key, bundle_id)
+        SELECT $8, row_keys.queue_key, gone.bundle_id FROM row_keys, gone
     )
     SELECT count(*) FROM gone
 """
@@ -205,7 +206,11 @@ def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[
     """Lock the slices of the spans; of groups, their groups before."""
     row_keys = row_keys_of(sql, shard)
     if row_keys and shard.is_grouped:
-        lock(sql, row_keys.shard_key, groups.of_bundles(sql, row_keys.shard_key, (span.bundle_id for span in spans)))
+        lock(
+            sql,
+            row_keys.shard_key,
+            groups.of_bundles(sql, row_keys.shard_key, (span.bundle_id for span in spans)),
+        )
     queue_key = row_keys.queue_key if row_keys else queues.key_of(sql, shard.queue)
     return row_keys, hold(sql, row_keys, queue_key, spans, now)
 

@@ -63,7 +63,9 @@ class Held(msgspec.Struct, frozen=True):
     fenced: Fenced
 
 
-def hold(sql: Sql, row_keys: RowKeys | None, queue_key: int | None, spans: Sequence[Span], now: int = 0) -> Held:
+def hold(
+    sql: Sql, row_keys: RowKeys | None, queue_key: int | None, spans: Sequence[Span], now: int = 0
+) -> Held:
     """Lock the slices that hold messages of the spans, and return those that are still held under their tokens.
 
     Under `PENDING` those are meant that nobody holds. Whether a lease has expired by ``now`` is known only when its

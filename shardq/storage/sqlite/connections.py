@@ -76,8 +76,8 @@ def _unreplaced(path: Path, before: FileIdentity | None) -> FileIdentity | None:
 class Connection:
     """A connection, which file it leads to, and whether its commits wait for the disk.
 
-    The ``target`` is None for the empty database in memory that answers in place of a missing file. After a failed commit
-    or a fault of the disk its state ``is_doubtful``: another connection costs a millisecond.
+    The ``target`` is None for the empty database in memory that answers in place of a missing file. After a failed
+    commit or a fault of the disk its state ``is_doubtful``: another connection costs a millisecond.
     """
 
     is_doubtful = False

@@ -209,7 +209,9 @@ class ConsumerContract(Contract):
         bench.register_consumer("b", 600, queues[1])
         bench.advance(20)
         # When a consumer is registered in all
-        registrations = bench.store.register_consumer([*queues, f"{bench.queue}-absent"], "a", bench.duration(60))
+        registrations = bench.store.register_consumer(
+            [*queues, f"{bench.queue}-absent"], "a", bench.duration(60)
+        )
         # Then it knows of each what others would tell
         assert registrations[-1] is None
         for queue, each, live in zip(queues, registrations, (("a",), ("a", "b"), ("a",)), strict=False):
@@ -236,7 +238,11 @@ class ConsumerContract(Contract):
         assert bench.other.create_queue(QueueRecord(bench.queue, b"again", 1))
         (registrations, _) = bench.store.register_consumer([bench.queue, other], "after", bench.duration(600))
         assert registrations is not None
-        assert (registrations.record.settings, registrations.consumers, registrations.shards) == (b"again", ("after",), ())
+        assert (registrations.record.settings, registrations.consumers, registrations.shards) == (
+            b"again",
+            ("after",),
+            (),
+        )
 
     def test_a_name_may_be_any_text(self, bench: Bench) -> None:
         names = ("it's", '"; DROP TABLE consumer; --', "é漢", "%", "One", "one")

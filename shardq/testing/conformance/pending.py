@@ -14,8 +14,7 @@ from collections.abc import Callable
 import pytest
 
 from shardq.errors import UnsupportedByStore
-from shardq.storage.requests import PENDING
-from shardq.storage.requests import Bundle, Claim, Fenced, ShardCounts, Span
+from shardq.storage.requests import PENDING, Bundle, Claim, Fenced, ShardCounts, Span
 from shardq.testing.conformance.bench import Bench
 from shardq.testing.conformance.contract import Contract, run_together
 from shardq.testing.conformance.groups import GroupedContract

@@ -30,7 +30,7 @@ from shardq.storage.cassandra.groups.rows import (
 )
 from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.queues import parted
-from shardq.storage.cassandra.rows import Head, Key, CursorPosition, Slice, encode
+from shardq.storage.cassandra.rows import CursorPosition, Head, Key, Slice, encode
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.listening import of_process

@@ -20,7 +20,7 @@ from shardq.storage.cassandra.groups.rows import (
     place_of,
 )
 from shardq.storage.cassandra.lease_rows import LeaseRow
-from shardq.storage.cassandra.rows import GROUP, Key, CursorPosition, Slice
+from shardq.storage.cassandra.rows import GROUP, CursorPosition, Key, Slice
 from shardq.storage.cassandra.scanning import FIRST, scan
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
