@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from shardq.base.waits import ChangeNotifier
 from shardq.errors import StoreUnavailable
@@ -18,16 +18,13 @@ class Pooled(Protocol):
     @property
     def target(self) -> object:
         """What it leads to: a connection that leads elsewhere than the pool is replaced."""
-        ...
 
     @property
     def is_usable(self) -> bool:
         """True when another thread may use it after this one."""
-        ...
 
     def close(self) -> None:
         """Give up the connection, and what is not committed."""
-        ...
 
 
 C = TypeVar("C", bound=Pooled)
@@ -35,11 +32,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
-class _Loan(Generic[C]):
+class _Loan:  # not generic: an alias with its type makes two more calls for each
     """The connections that one thread has of the pool, so that an interrupt at any moment leaves them known."""
 
     epoch = -1
-    connection: C | None = None
+    connection: Any = None
 
 
 class Pool(Generic[C]):
@@ -63,12 +60,12 @@ class Pool(Generic[C]):
         self._lock = threading.RLock()  # a signal's handler may ask, too
         self._changes = ChangeNotifier(self._lock)
         self._idle: list[C] = []
-        self._lent: dict[_Loan[C], None] = {}  # entered and left in one step each
+        self._lent: dict[_Loan, None] = {}  # entered and left in one step each
         self._epoch = 0
 
     def use(self, work: Callable[[C, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run work with a connection of this thread alone; raises StoreUnavailable when none is returned in time."""
-        loan = _Loan[C]()
+        loan = _Loan()
         try:
             with self._lock:
                 is_lent = len(self._lent) < self._limit
@@ -95,22 +92,24 @@ class Pool(Generic[C]):
         """Close the connections that are idle now, and those that are lent when they come back."""
         with self._lock:
             self._epoch += 1
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+            self._close_idle()
 
-    def _wait_for(self, loan: _Loan[C]) -> None:
+    def _wait_for(self, loan: _Loan) -> None:
         if not self._changes.wait_for(lambda: self._lend(loan), self._patience):
             raise StoreUnavailable(self._shortage)
 
-    def _lend(self, loan: _Loan[C]) -> bool:
+    def _lend(self, loan: _Loan) -> bool:
         if len(self._lent) >= self._limit:
             return False
         loan.epoch, self._lent[loan] = self._epoch, None
         loan.connection = self._idle.pop() if self._idle else None
         return True
 
-    def _replace(self, loan: _Loan[C]) -> C:
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+    def _replace(self, loan: _Loan) -> Any:
         """Return an idle connection that leads to the target, or a new one."""
         while loan.connection is not None and loan.connection.target != self._target():
             loan.connection.close()
@@ -120,7 +119,7 @@ class Pool(Generic[C]):
             loan.connection = self._connect()
         return loan.connection
 
-    def _return(self, loan: _Loan[C]) -> None:
+    def _return(self, loan: _Loan) -> None:
         """Let another thread lend, and keep the connection if it can be used. May be repeated after an interrupt."""
         with self._lock:
             connection = loan.connection

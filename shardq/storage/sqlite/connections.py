@@ -183,12 +183,6 @@ class FilePool(Pool[Connection]):
         )
         self._most = limit
 
-    def clear(self) -> None:
-        """Close the connections that are idle now, and those that are lent when they come back."""
-        with self._lock:
-            self._epoch += 1
-            self._close_idle()
-
     def pause(self) -> bool:
         """Close all connections and lend none until :meth:`resume`; False when some stay lent."""
         self._limit = 0
@@ -207,7 +201,3 @@ class FilePool(Pool[Connection]):
             return False
         self._close_idle()
         return True
-
-    def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
