@@ -17,7 +17,7 @@ class Pooled(Protocol):
 
     @property
     def target(self) -> object:
-        """What it leads to: a connection that leads elsewhere than the pool is replaced."""
+        """The file or server that it leads to. A connection with another target than the pool is replaced."""
 
     @property
     def is_usable(self) -> bool:
