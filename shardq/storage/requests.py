@@ -45,8 +45,6 @@ __all__ = [
     "Sweep",
     "expired",
     "in_queue_since",
-    "pending_in",
-    "renamed",
 ]
 
 BLOCKED = b"shardq: blocked!"
@@ -311,19 +309,3 @@ class Finding(msgspec.Struct, frozen=True):
     remedy: str = ""
     warning: bool = False
     note: bool = False
-
-
-def pending_in(request: Acknowledge) -> Span | None:
-    """Return the span under `PENDING`; None for a request of messages that are held."""
-    return request.spans[0] if len(request.spans) == 1 and request.spans[0].token == PENDING else None
-
-
-def renamed(request: Acknowledge, answer: Fenced) -> Fenced:
-    """Return the answer to a request, with its spans under `PENDING` if those of the request are."""
-    if pending_in(request) is None:
-        return answer
-    lost, gone = (
-        tuple(msgspec.structs.replace(span, token=PENDING) for span in each)
-        for each in (answer.lost, answer.gone)
-    )
-    return Fenced(lost, gone)

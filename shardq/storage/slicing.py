@@ -8,9 +8,22 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import TypeAlias
 
-from shardq.storage.requests import Fenced, Span
+import msgspec
 
-__all__ = ["Range", "covered", "fenced", "gaps", "joined", "near", "overlap", "uncovered"]
+from shardq.storage.requests import PENDING, Acknowledge, Fenced, Span
+
+__all__ = [
+    "Range",
+    "covered",
+    "fenced",
+    "gaps",
+    "joined",
+    "near",
+    "overlap",
+    "pending_in",
+    "renamed",
+    "uncovered",
+]
 
 Range: TypeAlias = tuple[int, int]
 
@@ -75,3 +88,19 @@ def fenced(missing: Iterable[Span], elsewhere: Callable[[Span], Iterable[Range]]
 
 def _part(span: Span, piece: Range) -> Span:
     return Span(span.bundle_id, piece[0], piece[1] - piece[0], span.token)
+
+
+def pending_in(request: Acknowledge) -> Span | None:
+    """Return the span under `PENDING`; None for a request of messages that are held."""
+    return request.spans[0] if len(request.spans) == 1 and request.spans[0].token == PENDING else None
+
+
+def renamed(request: Acknowledge, answer: Fenced) -> Fenced:
+    """Return the answer to a request, with its spans under `PENDING` if those of the request are."""
+    if pending_in(request) is None:
+        return answer
+    lost, gone = (
+        tuple(msgspec.structs.replace(span, token=PENDING) for span in each)
+        for each in (answer.lost, answer.gone)
+    )
+    return Fenced(lost, gone)

@@ -8,16 +8,8 @@ from typing import cast
 from msgspec.structs import replace
 
 from shardq.storage.abilities import CrossShardStore, Settle
-from shardq.storage.requests import (
-    Acknowledge,
-    Claim,
-    Claimed,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    pending_in,
-)
+from shardq.storage.requests import Acknowledge, Claim, Claimed, Extend, Fenced, Forward, Release
+from shardq.storage.slicing import pending_in
 from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing.messages import of_spans

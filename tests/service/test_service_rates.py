@@ -11,7 +11,7 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from shardq.errors import InvalidSetting
-from shardq.service import KeyFile, Service, ServiceOptions, guard, serving
+from shardq.service import KeyFile, Service, ServiceOptions, security, serving
 from shardq.service.sessions import RateLimits
 
 API = "/api/v1"
@@ -86,14 +86,14 @@ def test_keys_that_have_saved_up_all_are_forgotten() -> None:
     ("then", "status"),
     [
         (None, 408),
-        ({"type": "http.request", "body": b"x" * guard.MOST_BYTES, "more_body": True}, 413),
+        ({"type": "http.request", "body": b"x" * security.MOST_BYTES, "more_body": True}, 413),
         ({"type": "http.disconnect"}, 400),
     ],
 )
 def test_a_body_that_does_not_end_in_time_is_refused_on_every_path(
     url: str, orders, monkeypatch, path: str, then: dict[str, Any] | None, status: int
 ) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.1 if then is None else 60.0)
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.1 if then is None else 60.0)
     statuses: list[int] = []
     kind = "application/json" if path.startswith(API) else "application/x-www-form-urlencoded"
     scope = {

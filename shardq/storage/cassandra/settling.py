@@ -19,18 +19,8 @@ from shardq.storage.cassandra.rows import Head, Slice, due_row_of, has_due_row
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.shard_rows import WideRow
 from shardq.storage.cassandra.slicing import Cut, became, cut
-from shardq.storage.requests import (
-    Acknowledge,
-    Append,
-    Bundle,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    Span,
-    pending_in,
-)
-from shardq.storage.slicing import Range
+from shardq.storage.requests import Acknowledge, Append, Bundle, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import Range, pending_in
 from shardq.storage.writing import after_a_write
 
 __all__ = ["Moment", "acknowledge", "extend", "forward", "release"]

@@ -30,7 +30,8 @@ from shardq.storage.mongodb.settling import Step, decision, finished, kept, not_
 from shardq.storage.mongodb.shard_rows import CollectionGone, ShardRows
 from shardq.storage.mongodb.slicing import as_stored
 from shardq.storage.mongodb.transactions import transact
-from shardq.storage.requests import Acknowledge, Bundle, Fenced, Forward, Span, pending_in, renamed
+from shardq.storage.requests import Acknowledge, Bundle, Fenced, Forward, Span
+from shardq.storage.slicing import pending_in, renamed
 from shardq.storage.writing import after_a_write, parts
 
 __all__ = ["drop_intents", "forward", "insert_new", "names_in_intents", "spans_of", "sweep_intents", "undo"]

@@ -44,8 +44,8 @@ from shardq.storage.requests import (
     Release,
     ShardCounts,
     StoredSlice,
-    renamed,
 )
+from shardq.storage.slicing import renamed
 from shardq.storage.store import Capabilities, Store
 from shardq.storage.wrapped_store import WrappedStore
 

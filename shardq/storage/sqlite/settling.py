@@ -12,17 +12,8 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from shardq.storage.abilities import Settle
-from shardq.storage.requests import (
-    Acknowledge,
-    Append,
-    Extend,
-    Fenced,
-    Forward,
-    Release,
-    Span,
-    pending_in,
-    renamed,
-)
+from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import pending_in, renamed
 from shardq.storage.sqlite import bundles, groups, queues
 from shardq.storage.sqlite.bundles import STILL_BEHIND, Change
 from shardq.storage.sqlite.slicing import FEW, MOVES_KNOWN, as_stored, cut

@@ -23,8 +23,8 @@ from shardq.storage.cassandra.lease_rows import LeaseRow
 from shardq.storage.cassandra.rows import Head, Slice
 from shardq.storage.cassandra.session import Session
 from shardq.storage.cassandra.slicing import became
-from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span, pending_in
-from shardq.storage.slicing import Range, gaps, joined, overlap, uncovered
+from shardq.storage.requests import Acknowledge, Extend, Fenced, Forward, Release, Span
+from shardq.storage.slicing import Range, gaps, joined, overlap, pending_in, uncovered
 from shardq.storage.writing import after_a_write
 
 __all__ = ["acknowledge", "extend", "forward", "release"]
