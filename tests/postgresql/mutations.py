@@ -1,4 +1,4 @@
-"""Defects of the PostgreSQL store, each in one place: histories of stepped clients, or other tests, have to find them."""
+"""Defects of the PostgreSQL store, each in one place: histories of stepped clients, or other tests, find them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         slicing.Piece, "is_held", lambda piece, _, __: piece.token is not None
     ),
     "a claim does not look again at what it locks": lambda: _without(
-        claims, "_CLAIM", "WHERE s.due = w.due AND s.count = w.count AND s.processed_at IS NULL FOR UPDATE", "FOR UPDATE"
+        claims,
+        "_CLAIM",
+        "WHERE s.due = w.due AND s.count = w.count AND s.processed_at IS NULL FOR UPDATE",
+        "FOR UPDATE",
     ),
     "a claim takes a part of what it wanted": lambda: _without(
         claims, "_CLAIM", "WHERE (SELECT count(*) FROM locked) = (SELECT count(*) FROM wanted)"
@@ -77,7 +80,12 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         _without(claims, "_PROLONG", "WHERE s.token = $2", "WHERE s.token = $2 AND false"),
     ),
     "removals of parts do not lock their bundle": lambda: _nothing(bundles, "lock"),
-    "locked slices are read once": lambda: _without(slicing, "_covering", "while True:\n        rows", "while True:\n        return sql.all(_COVERING, *where)\n        rows"),
+    "locked slices are read once": lambda: _without(
+        slicing,
+        "_covering",
+        "while True:\n        rows",
+        "while True:\n        return sql.all(_COVERING, *where)\n        rows",
+    ),
     "the first append reads no finished ids": lambda: _all(
         *(
             _without(bundles, name, "AND f.first < 0 LIMIT 1", "AND f.first < 0 AND false LIMIT 1")
@@ -90,8 +98,15 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
     ),
     "a repeated append takes nothing back": lambda: _nothing(bundles, "_take_back"),
     "an ack remembers no id": lambda: _all(
-        _without(settling, "_DELETE_ONE", "gone.bundle_id FROM gone)", "gone.bundle_id FROM gone WHERE false)"),
-        _without(settling, "_DELETE_WHOLE", "gone.bundle_id FROM home, gone", "gone.bundle_id FROM home, gone WHERE false"),
+        _without(
+            settling, "_DELETE_ONE", "gone.bundle_id FROM gone)", "gone.bundle_id FROM gone WHERE false)"
+        ),
+        _without(
+            settling,
+            "_DELETE_WHOLE",
+            "gone.bundle_id FROM home, gone",
+            "gone.bundle_id FROM home, gone WHERE false",
+        ),
         _without(bundles, "_REMEMBER", "AS id", "AS id WHERE false"),
     ),
     "an ack leaves the data": lambda: _all(
@@ -103,10 +118,7 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
     ),
     "an append does not hold its shard": lambda: _all(
         _without(directory, "_PIN", "FOR KEY SHARE OF s"),
-        *(
-            _without(bundles, name, "FOR KEY SHARE OF s")
-            for name in ("_APPEND_NEW",)
-        ),
+        *(_without(bundles, name, "FOR KEY SHARE OF s") for name in ("_APPEND_NEW",)),
         *(
             _without(bundles, name, "FOR KEY SHARE OF s SKIP LOCKED")
             for name in ("_APPEND_SHORT", "_APPEND_LONG", "_APPEND_FRESH")
@@ -125,7 +137,10 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         _nothing(claims, "lock_claims"),
     ),
     "an ack lets the second of a group go before the first is gone": lambda: _without(
-        groups, "_ARM", "AND s.processed_at IS NULL\n", f"AND s.processed_at IS NULL AND s.due >= {groups.BEHIND}\n"
+        groups,
+        "_ARM",
+        "AND s.processed_at IS NULL\n",
+        f"AND s.processed_at IS NULL AND s.due >= {groups.BEHIND}\n",
     ),
     "an ack does not let the next of a group go": lambda: _nothing(settling, "_arm"),
     "what was held under a lapsed lease stays so": lambda: _nothing(groups, "strip"),
@@ -149,7 +164,9 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
     "a dedupe key is given to each who asks": lambda: _without(
         dedupe, "_RESERVE", "WHERE k.expires_at <= $5", "WHERE k.expires_at <= $5 OR true"
     ),
-    "a dedupe key is confirmed for any message": lambda: _without(dedupe, "_CONFIRM", "AND k.value = a.value"),
+    "a dedupe key is confirmed for any message": lambda: _without(
+        dedupe, "_CONFIRM", "AND k.value = a.value"
+    ),
     "a unique key is changed whatever stands": lambda: _without(
         dedupe, "_SET", "AND value = $3", "AND ($3::bytea IS NULL OR true)"
     ),

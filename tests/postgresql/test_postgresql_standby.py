@@ -145,7 +145,9 @@ def test_a_role_that_wants_other_messages_is_told_of_commits_that_stop_waiting(
             with pair.waiting("absent"), ThreadPoolExecutor() as threads:
                 appended = threads.submit(store.append, append)
                 stop = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-                assert eventually(lambda: bool(connection.execute(stop).fetchall())), "it waits for the standby"
+                assert eventually(lambda: bool(connection.execute(stop).fetchall())), (
+                    "it waits for the standby"
+                )
                 assert isinstance(appended.exception(PATIENCE), OutcomeUnknown)
             store.close()
         finally:
