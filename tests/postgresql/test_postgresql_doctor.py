@@ -9,6 +9,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from shardq.storage.postgresql.guarantees import findings
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
 from shardq.storage.requests import Finding
@@ -45,6 +46,13 @@ def test_settings_that_weaken_a_promise_are_named_with_a_remedy(
             store.close()
         finally:
             connection.execute(f"DROP ROLE {role}")
+
+
+def test_a_role_behind_a_pooler_that_gets_no_warnings_is_named_with_a_remedy() -> None:
+    settings = dict.fromkeys(("fsync", "full_page_writes", "autovacuum", "synchronous_commit"), "on")
+    settings |= {"synchronous_standby_names": "other", "client_min_messages": "error"}
+    (found,) = (each for each in findings(settings) if each.warning)
+    assert found.name == "client_min_messages" and "client_min_messages = warning" in found.remedy
 
 
 def test_a_store_without_a_schema_says_how_to_make_it(

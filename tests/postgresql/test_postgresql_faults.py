@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -141,6 +144,41 @@ def test_a_claim_whose_long_data_could_not_be_read_may_have_been_made(
     proxy.arm(-1)
     (held,) = failing.claim(Claim(shard, TOKEN, 1, MINUTE)).slices
     assert (held.deliveries, len(held.bundle.data)) == (1, 5000)
+
+
+PANIC = {"S": "PANIC", "V": "PANIC", "C": "53100", "M": "could not write to file: No space left on device"}
+
+
+class Panicking(PostgresProxy):
+    """The server says, when it has carried out the request, that it has to end."""
+
+    def _responses(self, client: socket.socket, server: socket.socket, lost: threading.Event) -> None:
+        while message := self.read_response(server):
+            if lost.is_set():
+                fields = b"".join(f"{kind}{text}\0".encode() for kind, text in PANIC.items()) + b"\0"
+                client.sendall(b"E" + struct.pack(">I", len(fields) + 4) + fields)
+                return
+            client.sendall(message)
+
+
+def test_a_server_that_ends_while_it_commits_may_have_stored_the_message(
+    open_store: Callable[..., PostgresStore],
+    store: PostgresStore,
+    shard: Shard,
+    proxied: str,
+    proxy: PostgresProxy,
+    schema_url: str,
+) -> None:
+    host, port = parse(schema_url)[0].hosts[0].split(":")
+    panicking = Panicking(host, int(port))
+    failing = open_store(proxied.replace(f":{proxy.port}", f":{panicking.port}"))
+    make = BundleFactory(store.now)
+    failing.append(Append(shard, (make(1),)))
+    panicking.arm(0)
+    with pytest.raises(OutcomeUnknown, match="No space left"):
+        failing.append(Append(shard, (make(1),), fresh=True))
+    assert store.count(shard).ready == 2
+    panicking.close()
 
 
 class FailingClock(ManualClock):

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,6 @@ def test_the_doctor_warns_of_commits_that_a_failover_may_undo(pair: Pair, level:
         connection.execute("SET synchronous_commit = local")
         connection.execute("CREATE ROLE hasty LOGIN SUPERUSER")
         connection.execute(f"ALTER ROLE hasty SET synchronous_commit = {level}")
-        connection.execute("ALTER ROLE hasty SET client_min_messages = error")
         try:
             store = PostgresStore(parse(pair.url.replace("shardq@", "hasty@"))[0])
             found = {each.name: each for each in store.diagnose()}
@@ -127,7 +127,31 @@ def test_the_doctor_warns_of_commits_that_a_failover_may_undo(pair: Pair, level:
             connection.execute("DROP ROLE hasty")
     assert found["synchronous_commit"].warning or not found["synchronous_commit"].ok
     assert found["synchronous_commit"].remedy
-    assert found["client_min_messages"].warning
+
+
+@pytest.mark.parametrize("level", ["error", "debug5"])
+def test_a_role_that_wants_other_messages_is_told_of_commits_that_stop_waiting(
+    pair: Pair, level: str
+) -> None:
+    PostgresStore(parse(pair.url)[0]).create_schema()
+    with pair.connect(pair.primary) as connection:
+        connection.execute("CREATE ROLE silent LOGIN SUPERUSER")
+        connection.execute(f"ALTER ROLE silent SET client_min_messages = {level}")
+        try:
+            store = PostgresStore(parse(pair.url.replace("shardq@", "silent@"))[0])
+            shard = Shard(f"q{os.urandom(5).hex()}", 0, 0)
+            store.create_queue(QueueRecord(shard.queue, b"", 1))
+            append = Append(shard, (BundleFactory(store.now)(1),))
+            with pair.waiting("absent"), ThreadPoolExecutor() as threads:
+                appended = threads.submit(store.append, append)
+                stop = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+                assert eventually(lambda: bool(connection.execute(stop).fetchall())), (
+                    "it waits for the standby"
+                )
+                assert isinstance(appended.exception(PATIENCE), OutcomeUnknown)
+            store.close()
+        finally:
+            connection.execute("DROP ROLE silent")
 
 
 def test_a_standby_alone_is_refused_with_a_remedy(pair: Pair) -> None:

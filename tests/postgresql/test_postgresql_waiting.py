@@ -6,9 +6,11 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,6 +25,7 @@ from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
 from tests.postgresql.blocked import until_blocked
 from tests.postgresql.lossy_proxy import PostgresProxy
+from tests.processes import eventually
 
 pytestmark = pytest.mark.server
 
@@ -157,6 +160,30 @@ def test_nobody_listens_behind_a_pooler_whose_connections_others_use_later(
     assert next(heard) == ()
     heard.close()
     assert list(open_store(pooled).channel.listen()) == []
+
+
+def test_a_client_goes_on_listening_though_its_patience_for_answers_is_short(
+    open_store: Callable[..., PostgresStore], schema_url: str
+) -> None:
+    heard = open_store(f"{schema_url}&timeout=0.5").channel.listen()
+    assert [next(heard), next(heard)] == [(), ()]
+    heard.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not count the waits of a thread")
+def test_a_client_that_hears_nothing_stays_asleep(store: PostgresStore, shard: Shard) -> None:
+    Waiter(store).wait([shard.queue], 0.1)
+    (listening,) = (each for each in threading.enumerate() if each.name == "shardq-signals")
+    status = Path(f"/proc/self/task/{listening.native_id}/status")
+    eventually(store.signals.watches)
+    time.sleep(0.5)  # the connection may be at its first statements
+
+    def waits() -> int:
+        return int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+
+    before = waits()
+    time.sleep(2)
+    assert waits() - before < 10
 
 
 def test_plans_are_pinned_to_indexes_but_not_where_others_use_the_session_later(

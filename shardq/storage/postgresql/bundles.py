@@ -13,7 +13,7 @@ from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, RowKeys, pinned
 from shardq.storage.postgresql.locks import AWAITED, lock
 from shardq.storage.postgresql.read_cursors import late_of, lower
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECES, Piece, keys_of
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, PIECES, Piece, keys_of, named
 from shardq.storage.requests import Append
 
 __all__ = [
@@ -99,17 +99,21 @@ _APPEND_LONG = _APPEND_ONE.format(
     )""",
 )
 # Bundles that another attempt has stored since the statement above began, and that may be finished.
-_KNOWN = """
+_KNOWN = f"""
     SELECT f.bundle_id, true FROM @finished f WHERE f.bundle_id = ANY ($3::uuid[]) AND f.queue_key = $2 AND f.first < 0
     UNION ALL
-    SELECT s.bundle_id, false FROM @slice s WHERE s.shard_key = $1 AND s.bundle_id = ANY ($3::uuid[]) AND s.first > 0
+    SELECT s.bundle_id, false FROM {named("$3::uuid[]", "bundle_id")}
+    JOIN @slice s ON s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first > 0
 """
 _DELETE = f"DELETE FROM @slice s USING {PIECES} WHERE {CHOSEN}"
 _REST = """
     SELECT a.bundle_id FROM unnest($2::uuid[]) AS a (bundle_id)
     WHERE (SELECT s.first FROM @slice s WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id LIMIT 1) IS NOT NULL
 """
-_DELETE_DATA = "DELETE FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
+_BUNDLES = named("$2::uuid[]", "bundle_id")
+_DELETE_DATA = f"""
+    DELETE FROM @bundle_data d USING {_BUNDLES} WHERE d.shard_key = a.shard_key AND d.bundle_id = a.bundle_id
+"""
 _REMEMBER = """
     INSERT INTO @finished (period, queue_key, bundle_id) SELECT $1, $2, id FROM unnest($3::uuid[]) AS id
 """
@@ -117,7 +121,10 @@ _REMEMBER_MOVED = """
     INSERT INTO @finished (period, queue_key, bundle_id, first, count)
     SELECT $1, $2, a.id, a.first, a.count FROM unnest($3::uuid[], $4::int[], $5::int[]) AS a (id, first, count)
 """
-_DATA = "SELECT bundle_id, data FROM @bundle_data WHERE shard_key = $1 AND bundle_id = ANY ($2::uuid[])"
+_DATA = f"""
+    SELECT d.bundle_id, d.data FROM {_BUNDLES}
+    JOIN @bundle_data d ON d.shard_key = a.shard_key AND d.bundle_id = a.bundle_id
+"""
 _OLDEST = " UNION ALL ".join(f"(SELECT {table}, period FROM @finished_{table} LIMIT 1)" for table in range(5))
 _HOLD = (
     "SET LOCAL lock_timeout = '50ms'; LOCK TABLE @finished_{} IN SHARE ROW EXCLUSIVE MODE"  # reads continue

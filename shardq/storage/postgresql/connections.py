@@ -31,11 +31,15 @@ _CANCEL_SECONDS = 2.0  # for which a statement that is given up keeps its thread
 # The plans of all statements go by the indexes that are meant for them. Without that the planner goes by the number of
 # rows, which vacuum takes for next to none beside a long transaction: then any index seems as good, and a claim reads
 # all dead entries of its shard. What is disabled but needed makes the costs so high that statements would be compiled.
+# Warnings are needed, as one tells of a commit that waited for no standby; a role may want fewer messages, or far more.
 # Behind a pooler others use the same session of the server later: there nothing is set.
 _SETTLE_IN = """
     SELECT current_setting('default_transaction_isolation'), (
-        SELECT count(set_config(name, 'off', false))
-        FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_sort', 'jit']) AS name
+        SELECT count(set_config(name, value, false))
+        FROM (
+            VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
+                ('client_min_messages', 'warning')
+        ) AS own (name, value)
         WHERE pg_backend_pid() = $1
     )
 """

@@ -18,25 +18,31 @@ _RESERVE = """
     ON CONFLICT (queue_key, kind, key) DO UPDATE
     SET value = excluded.value, confirmed = false, expires_at = excluded.expires_at WHERE k.expires_at <= $5
 """
-_CURRENT = (
-    "SELECT key, value, confirmed FROM @key WHERE queue_key = $1 AND kind = 0 AND key = ANY ($2::bytea[])"
-)
-_CONFIRM = """
-    UPDATE @key k SET confirmed = true FROM @queue q, unnest($2::bytea[], $3::bytea[]) AS a (key, value)
-    WHERE q.name = $1 AND k.queue_key = q.queue_key AND k.kind = 0 AND k.key = a.key AND k.value = a.value
-    AND NOT k.confirmed
+# The server is kept from seeing that all are of one kind. It would read all of that kind where it takes them for few,
+# as it does when they were few at the last vacuum.
+_KEYS = "(SELECT {} AS queue_key, {}::smallint AS kind, u.* FROM {} OFFSET 0) AS a"
+_NAMED = "k.queue_key = a.queue_key AND k.kind = a.kind AND k.key = a.key"
+_CURRENT = f"""
+    SELECT k.key, k.value, k.confirmed FROM {_KEYS.format("$1::bigint", 0, "unnest($2::bytea[]) AS u (key)")}
+    JOIN @key k ON {_NAMED}
 """
-_EXPIRE = """
+_OF_QUEUE = "@queue q CROSS JOIN unnest({}) AS u ({}) WHERE q.name = $1"
+_CONFIRM = f"""
+    UPDATE @key k SET confirmed = true
+    FROM {_KEYS.format("q.queue_key", 0, _OF_QUEUE.format("$2::bytea[], $3::bytea[]", "key, value"))}
+    WHERE {_NAMED} AND k.value = a.value AND NOT k.confirmed
+"""
+_EXPIRE = f"""
     DELETE FROM @key k USING (
-        SELECT e.queue_key, e.key FROM @queue q JOIN @key e ON e.queue_key = q.queue_key
+        SELECT e.queue_key, e.kind, e.key FROM @queue q JOIN @key e ON e.queue_key = q.queue_key
         WHERE q.name = $1 AND e.kind = 0 AND e.expires_at <= $2 ORDER BY e.expires_at LIMIT 1000
     ) AS a
-    WHERE k.queue_key = a.queue_key AND k.kind = 0 AND k.key = a.key AND k.expires_at <= $2
+    WHERE {_NAMED} AND k.expires_at <= $2
 """
 
-_UNIQUE = """
-    SELECT k.key, k.value FROM @queue q JOIN @key k ON k.queue_key = q.queue_key
-    WHERE q.name = $1 AND k.kind = 1 AND k.key = ANY ($2::bytea[])
+_UNIQUE = f"""
+    SELECT k.key, k.value FROM {_KEYS.format("q.queue_key", 1, _OF_QUEUE.format("$2::bytea[]", "key"))}
+    JOIN @key k ON {_NAMED}
 """
 _ENTER = """
     INSERT INTO @key (queue_key, kind, key, value, confirmed, expires_at) VALUES ($1, 1, $2, $3, true, $4)

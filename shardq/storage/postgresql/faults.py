@@ -71,7 +71,11 @@ def is_elsewhere(error: psycopg.Error) -> bool:
 
 
 def _is_broken(error: psycopg.Error) -> bool:
-    return _code(error).startswith(("08", "57P"))
+    """Return True when the session has ended; if that was at the commit, it may have been carried out."""
+    code, severity = _code(error), error.diag.severity_nonlocalized
+    return (
+        code.startswith(("08", "57P")) or severity == "PANIC" or (severity == "FATAL" and code not in _BUSY)
+    )
 
 
 def is_disturbed(error: psycopg.Error) -> bool:
@@ -87,7 +91,7 @@ def is_without_schema(error: BaseException) -> bool:
 def translate(error: psycopg.Error, where: str, *, writing: bool = False) -> ShardqError:
     """Return the error to raise from this one; ``writing``: the change may have been made already."""
     text, code = _text(error), _code(error)
-    if _is_broken(error):
+    if _is_broken(error) and (writing or code not in _REMEDIES):
         return _broken(error, text, where, writing=writing)
     if code in _WITHOUT_SCHEMA | _OF_ANOTHER_VERSION:
         missing = code in _WITHOUT_SCHEMA
@@ -110,7 +114,7 @@ def _broken(error: psycopg.Error, text: str, where: str, *, writing: bool) -> Sh
         return OutcomeUnknown(f"{where} did not say whether it wrote: repeat the call ({text})")
     misused = isinstance(error, psycopg.ProgrammingError | psycopg.NotSupportedError)
     return StoreUnavailable(
-        f"{where} cannot be reached: check hosts, port, TLS and network, and that it runs ({text})",
+        f"{where} cannot be reached: check hosts, port, login, TLS and network, and that it runs ({text})",
         retryable=not misused,
     )
 

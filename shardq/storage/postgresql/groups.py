@@ -28,6 +28,7 @@ from shardq.storage.postgresql.rows import (
     UNDELIVERED,
     Change,
     Piece,
+    named,
 )
 from shardq.storage.postgresql.slicing import cut
 from shardq.storage.requests import Bundle, Claim, Span
@@ -58,11 +59,14 @@ _ARM = f"""
     ) AS a
     WHERE {CHOSEN} AND s.due >= {BEHIND}
 """
+_HOLDERS = f"""
+    {named("$2::uuid[]", "token")} JOIN @slice s ON s.shard_key = a.shard_key AND s.token = a.token
+    JOIN unnest($3::bytea[], $4::bigint[]) AS g (message_group, place) ON s.message_group = g.message_group
+    WHERE s.place > g.place AND s.processed_at IS NULL
+"""
 # The claim that holds what was named holds the front part, so the rest of that is found by its token.
 _HELD_BEHIND = f"""
-    SELECT {PIECE} FROM @slice s
-    JOIN unnest($3::bytea[], $4::bigint[]) AS g (message_group, place) ON s.message_group = g.message_group
-    WHERE s.token = ANY ($2::uuid[]) AND s.shard_key = $1 AND s.place > g.place AND s.processed_at IS NULL
+    SELECT {PIECE} FROM {_HOLDERS}
     ORDER BY s.message_group, s.place
 """
 _STRIP = Change(f"due = $4 + {BEHIND}, token = NULL, unstarted = false")
@@ -98,11 +102,7 @@ _FOLLOWING = f"""
         ORDER BY s.place LIMIT $4
     ) AS x
 """
-_HELD_BY = f"""
-    SELECT {PIECE} FROM @slice s
-    JOIN unnest($3::bytea[], $4::bigint[]) AS g (message_group, place) ON s.message_group = g.message_group
-    WHERE s.token = ANY ($2::uuid[]) AND s.shard_key = $1 AND s.place > g.place AND s.processed_at IS NULL
-"""
+_HELD_BY = f"SELECT {PIECE} FROM {_HOLDERS}"
 _TAKE = f"""
     UPDATE @slice s SET
         due = $4 + {STILL_BEHIND}, token = $5, deliveries = s.deliveries + CASE WHEN $6 THEN 1 ELSE 0 END,

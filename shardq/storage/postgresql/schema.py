@@ -16,6 +16,8 @@ _OLDEST = 150000
 _VERSION = "SELECT version FROM @meta"
 _SERVER = "SELECT current_setting('server_version_num')::int"
 _EXISTS = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
+# Each statement sees what others have applied by then, and none is ended by a timeout that the role has for short ones.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0"
 # Of all who make this schema one after the other.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 7526476))"
 _SET = """
@@ -66,7 +68,7 @@ def apply(sql: Sql, address: Address) -> None:
     ((server,),) = sql.all(_SERVER)
     if server < _OLDEST:
         raise UnsupportedByStore(f"{address} is PostgreSQL {server // 10000}: use 15 or newer")
-    sql.script("BEGIN")
+    sql.script(_BEGIN)
     sql.one(_LOCK, address.schema)
     ((exists,),) = sql.all(_EXISTS, address.schema)
     if not exists:  # who may not make one may use it

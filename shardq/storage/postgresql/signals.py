@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator
 from contextlib import closing, suppress
 from hashlib import blake2b
+from selectors import EVENT_READ, BaseSelector, DefaultSelector
 
 import msgspec
 import psycopg
@@ -71,23 +72,28 @@ class Channel:
 
     def listen(self) -> Generator[Collection[str]]:
         """Pass on what is sent from now on."""
-        with suppress(psycopg.Error), closing(connect(self._address)) as connection:
+        with (
+            suppress(psycopg.Error),
+            closing(connect(self._address)) as connection,
+            DefaultSelector() as selector,
+        ):
             waits = connection.execute(_WAITS, (self._lock, connection.info.backend_pid), prepare=False)
             if not waits.fetchall():
                 return
             connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
             with suppress(psycopg.errors.LockNotAvailable):
                 connection.execute(_EARLIER, (self.waiting[1],), prepare=False)
+            selector.register(connection, EVENT_READ)
             yield ()
             while True:
-                yield from self._heard(connection)
+                yield from self._heard(connection, selector)
 
-    def _heard(self, connection: Driver) -> Generator[Collection[str]]:
-        notified = False
-        for notify in connection.notifies(timeout=_EVERY, stop_after=1):
-            notified = True
+    def _heard(self, connection: Driver, selector: BaseSelector) -> Generator[Collection[str]]:
+        # The driver's wait for notifications would wake this thread ten times a second.
+        notifies = list(connection.notifies(timeout=0))
+        for notify in notifies:
             yield _QUEUES.decode(notify.payload)
-        if not notified:
+        if not (notifies or selector.select(_EVERY)):
             if not connection.execute(_STANDS, prepare=False).fetchall():
                 raise psycopg.OperationalError("the server takes no writes")
             yield ()
