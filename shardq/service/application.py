@@ -255,17 +255,25 @@ class Service:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, _request: Request) -> Response:
-        store = self.store
+        store, why = self.store, "the store is unreachable"
         try:
             async with asyncio.timeout(READY_SECONDS + 0.5):  # its threads may all wait for the store
                 await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
+                fault = await store.file_fault()
         except (ShardqError, TimeoutError) as error:
             _log.warning("the store is not ready: %s", masked(str(error)) or "it did not answer in time")
-            return PlainTextResponse("the store is unreachable\n", 503)
-        return PlainTextResponse("ok\n")
+            if isinstance(error, ShardqError) and not error.retryable:
+                why = "the store cannot be read: the log of the service says why"
+        else:
+            if not fault:
+                return PlainTextResponse("ok\n")
+            why = f"the file of the store {fault}"
+            _log.warning("the store is not ready: %s", why)
+        return PlainTextResponse(f"{why}\n", 503)
 
     async def _description(self, request: Request) -> Response:
-        return JSONResponse(description(f"{request.scope.get('root_path', '')}{API}"))
+        server = f"{request.scope.get('root_path', '')}{API}"
+        return JSONResponse(description(server, has_keys=self.sessions.keys is not None))
 
     # -- errors -------------------------------------------------------------------------------------------------
 

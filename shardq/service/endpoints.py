@@ -134,7 +134,7 @@ _REFUSALS = {
 }
 
 
-def description(server: str) -> dict[str, Any]:
+def description(server: str, *, has_keys: bool) -> dict[str, Any]:
     """Return the OpenAPI document of the API, whose base is the URL or path ``server``."""
     types: list[Any] = [Problem]
     for endpoint in ENDPOINTS:
@@ -154,7 +154,7 @@ def description(server: str) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": server}],
-        "security": [{"key": []}, {}],
+        "security": [{"key": []}] if has_keys else [],
         "paths": paths,
         "components": {
             "schemas": components,
