@@ -20,6 +20,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import h11
 import msgspec
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -215,6 +216,13 @@ class Connection(H11Protocol):
         """Handle what was received. It is also called when a request was answered."""
         super().handle_events()
         self._bound_the_wait()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request. After the answer to a request whose body then goes wrong, nothing can be sent."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""
