@@ -130,7 +130,7 @@ _REFUSALS = {
     "421": "The host is not one of those that are allowed.",
     "429": "The key sends too many requests. Repeat it after the seconds of the header Retry-After.",
     "500": "The stored settings of the queue cannot be read.",
-    "503": "The store is unreachable.",
+    "503": "The store is unreachable, or the service ends.",
 }
 
 

@@ -7,6 +7,7 @@ import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -43,8 +44,9 @@ def test_livez_never_asks_the_store_and_readyz_does(serve, tmp_path) -> None:
 
 def _ready(web: TestClient) -> tuple[int, str]:
     """Return what /readyz answers, of the file as it is now."""
-    web.app.store.forget()
-    web.app.store.checks.forget()
+    service: Any = web.app
+    service.store.forget()
+    service.store.checks.forget()
     answer = web.get("/readyz")
     return answer.status_code, answer.text
 

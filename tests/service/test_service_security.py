@@ -204,7 +204,11 @@ def test_sizes_are_checked_before_anything_is_read(web, orders) -> None:
 
     assert web.post(path, content=chunks(), headers=json_type).status_code == 413
     assert web.get(f"{API}/queues?search={'x' * 9_000}").status_code == 413
-    for path, allowed in (("/livez", {"GET", "HEAD"}), (f"{API}/purge/orders", {"POST"})):
+    for path, allowed in (
+        ("/livez", {"GET", "HEAD"}),
+        (f"{API}/purge/orders", {"POST"}),
+        (f"{API}/queues/orders", {"GET", "HEAD", "PATCH", "DELETE"}),
+    ):
         for method in ("TRACE", "OPTIONS", "PUT", "QUERY"):
             answer = web.request(method, path)
             assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, allowed)

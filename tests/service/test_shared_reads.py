@@ -415,6 +415,27 @@ def test_viewers_of_a_page_agree_on_how_long_it_takes_to_read(url) -> None:
     asyncio.run(main())
 
 
+def test_a_request_that_is_cancelled_as_the_service_ends_says_so(url) -> None:
+    async def main() -> int:
+        service: Any = Service(url, ServiceOptions(ui=True))
+        asked = asyncio.Event()
+
+        async def wait() -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        service.store.client.diagnose = wait
+        task = asyncio.ensure_future(_get(service, "/api/v1/system"))
+        await asked.wait()
+        service.stop()
+        task.cancel()
+        status = await task
+        await service.close()
+        return status
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == 503
+
+
 async def _get(service: Any, path: str, body: list[bytes] | None = None) -> int:
     statuses: list[int] = []
     scope = {
