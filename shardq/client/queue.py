@@ -275,7 +275,8 @@ class Queue:
         """Move up to ``limit`` of this queue's dead letters back to it; returns how many.
 
         With ``where`` only those that the filter means. A group that is blocked continues only if all messages that
-        block it are meant. ``progress`` is called with the number so far.
+        block it are meant. ``progress`` is called with the number so far. Letters that another redrive or a consumer
+        holds stay, and a warning is logged: repeat it when those have ended, or their leases have expired.
 
         Those that block their groups keep their places. All are new messages: they have the headers that they were
         sent with, and deliveries count from 0. Raises QueuePaused while the queue's sends are paused. Raises

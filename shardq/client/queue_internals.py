@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Final, Literal, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -32,9 +32,13 @@ from shardq.core.sending.appending import prepare
 from shardq.core.sending.planned_bundles import plan_bundles
 from shardq.core.sending.prepared import prepare_options
 from shardq.core.settling.leases import JUMP, shorten_fixed_leases
-from shardq.errors import InvalidSetting
+from shardq.errors import InvalidSetting, StoreUnavailable
+from shardq.storage.abilities import SavedStore
 from shardq.storage.listening import Waiter
 from shardq.storage.requests import EntryState, Peek
+
+if TYPE_CHECKING:
+    from shardq.client.client import Client
 
 __all__ = [
     "ONE_SHARD",
@@ -45,6 +49,7 @@ __all__ = [
     "consumer_of",
     "count_deliveries",
     "count_queue",
+    "fault_of_file",
     "found_in",
     "holders_of",
     "hooks_of",
@@ -323,6 +328,24 @@ def count_queue(queue: Queue) -> QueueState:
     if not consumers and counts.in_flight:
         consumers = sum(each.alive for each in queue.consumers())
     return QueueState(to_datetime(now), counts, len(states), consumers)
+
+
+def fault_of_file(client: Client, most_bytes: int) -> str:
+    """Return what is wrong with the file of a client's store; "" for a sound one, and for a store on a server.
+
+    Of a file above ``most_bytes`` only the list of queues is read. Raises StoreUnavailable for one that is in use.
+    """
+    store = client._contexts.store
+    if not client.queues() and any(each.name == "file" and not each.ok for each in store.diagnose()):
+        return "does not exist"
+    if not store.capabilities.backup_tools:
+        try:
+            cast("SavedStore", store).check_integrity(most_bytes=most_bytes)
+        except StoreUnavailable as error:
+            if error.retryable:
+                raise
+            return "is damaged"
+    return ""
 
 
 def use(queue: Queue) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -94,6 +94,7 @@ class Service:
         )
         self._url, self._mask, self._doctor = url, mask, doctor
         self._store: StoreReads | None = None
+        self._stopped = False
         self._readers: dict[type, msgspec.json.Decoder[Any]] = {
             endpoint.given: msgspec.json.Decoder(endpoint.given) for endpoint in ENDPOINTS
         }
@@ -140,7 +141,8 @@ class Service:
         return self.options.read_only
 
     def stop(self) -> None:
-        """End the streams of events, so that a server can shut down."""
+        """End the streams of events, so that a server can shut down. Requests that it then cancels get status 503."""
+        self._stopped = True
         if self._store is not None:
             self._store.ticks.stop()
 
@@ -169,8 +171,23 @@ class Service:
         """Call an endpoint if the key allows it. An action is logged, whatever became of it."""
         with self.noting_refusal(access.grant, endpoint, name, given):
             access.check(endpoint.role, endpoint.queue_of(name))
-        if not endpoint.is_action:
-            return await endpoint.call(access, name, given)
+        with self._ending():
+            if not endpoint.is_action:
+                return await endpoint.call(access, name, given)
+            return await self._act(endpoint, access, name, given)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Refuse a request that its server cancels as the service ends: else it has an answer of status 500."""
+        try:
+            yield
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            text = "the service ends, and the request may be carried out in part or later: see, and repeat it"
+            raise Refused(503, "service_ended", text) from None
+
+    async def _act(self, endpoint: Endpoint, access: StoreAccess, name: str, given: Any) -> Any:
         outcome, answer = "failed", None
         try:
             answer = await endpoint.call(access, name, given)
@@ -216,19 +233,23 @@ class Service:
             Route("/readyz", self._readyz),
             Route(f"{API}/openapi.json", self._description),
         ]
+        by_path: dict[str, dict[str, Endpoint]] = {}
         for endpoint in ENDPOINTS:
             path = API + endpoint.path.replace("}", ":path}")
-            routes.append(
-                Route(path, self._answering(endpoint), methods=[endpoint.method], name=endpoint.name)
-            )
+            by_path.setdefault(path, {})[endpoint.method] = endpoint
+        routes += [  # one for all methods, so that an answer of status 405 names all of them
+            Route(path, self._answering(endpoints), methods=list(endpoints))
+            for path, endpoints in by_path.items()
+        ]
         if self.options.ui:
             from shardq.service.pages import page_routes  # noqa: PLC0415 - the API needs no templates
 
             routes += page_routes(self)
         return routes
 
-    def _answering(self, endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
+    def _answering(self, endpoints: Mapping[str, Endpoint]) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
+            endpoint = endpoints["GET" if request.method == "HEAD" else request.method]
             identity = self.sessions.identify(request)
             name = next(iter(request.path_params.values()), "")
             with self.noting_refusal(identity.grant, endpoint, name):
@@ -257,17 +278,25 @@ class Service:
         return PlainTextResponse("ok\n")
 
     async def _readyz(self, _request: Request) -> Response:
-        store = self.store
+        store, why = self.store, "the store is unreachable"
         try:
             async with asyncio.timeout(READY_SECONDS + 0.5):  # its threads may all wait for the store
                 await store.shared.read("ping", partial(store.client.ping, timeout=READY_SECONDS))
+                fault = await store.file_fault()
         except (ShardqError, TimeoutError) as error:
             _log.warning("the store is not ready: %s", masked(str(error)) or "it did not answer in time")
-            return PlainTextResponse("the store is unreachable\n", 503)
-        return PlainTextResponse("ok\n")
+            if isinstance(error, ShardqError) and not error.retryable:
+                why = "the store cannot be read: the log of the service says why"
+        else:
+            if not fault:
+                return PlainTextResponse("ok\n")
+            why = f"the file of the store {fault}"
+            _log.warning("the store is not ready: %s", why)
+        return PlainTextResponse(f"{why}\n", 503)
 
     async def _description(self, request: Request) -> Response:
-        return JSONResponse(description(f"{request.scope.get('root_path', '')}{API}"))
+        server = f"{request.scope.get('root_path', '')}{API}"
+        return JSONResponse(description(server, has_keys=self.sessions.keys is not None))
 
     # -- errors -------------------------------------------------------------------------------------------------
 

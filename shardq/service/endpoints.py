@@ -144,11 +144,11 @@ _REFUSALS = {
     "421": "The host is not one of those that are allowed.",
     "429": "The key sends too many requests. Repeat it after the seconds of the header Retry-After.",
     "500": "The stored settings of the queue cannot be read.",
-    "503": "The store is unreachable.",
+    "503": "The store is unreachable, or the service ends.",
 }
 
 
-def description(server: str) -> dict[str, Any]:
+def description(server: str, *, has_keys: bool) -> dict[str, Any]:
     """Return the OpenAPI document of the API, whose base is the URL or path ``server``."""
     types: list[Any] = [Problem]
     for endpoint in ENDPOINTS:
@@ -168,7 +168,7 @@ def description(server: str) -> dict[str, Any]:
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": server}],
-        "security": [{"key": []}, {}],
+        "security": [{"key": []}] if has_keys else [],
         "paths": paths,
         "components": {
             "schemas": components,

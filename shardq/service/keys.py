@@ -89,7 +89,7 @@ class StoredKey(msgspec.Struct, frozen=True):
 
     def matches(self, secret: str) -> bool:
         """Return whether this is the key with a secret, in a time that does not tell how much of it is right."""
-        return hmac.compare_digest(self.hash, _hash(secret))
+        return hmac.compare_digest(self.hash.encode(), _hash(secret).encode())
 
 
 def _hash(secret: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 from urllib.parse import urlencode
 
@@ -26,7 +26,7 @@ from shardq.service.parameters import fields_of, read_fields
 from shardq.service.problems import Problem, Refused, problem_of
 from shardq.service.rendering import digests, made_templates
 from shardq.service.sessions import Identity, Sessions
-from shardq.service.sharing import Ticks
+from shardq.service.sharing import PageReads
 from shardq.service.store_access import StoreAccess, StoreReads
 
 __all__ = ["page_routes", "problem_page"]
@@ -126,9 +126,9 @@ def _showing(service: PageBackend, page: Page) -> Answer:
             wanted = endpoint.given() if given is None else given
             return await service.perform(endpoint, access, queue, wanted)
 
-        began = time.monotonic()
-        content = await page.load(ask, name, given)
-        content = Content(took=time.monotonic() - began) | content
+        with PageReads() as reads:
+            content = await page.load(ask, name, given)
+        content = Content(took=reads.seconds) | content
         content |= {
             "name": name,
             "given": given,
@@ -193,9 +193,14 @@ def problem_page(service: PageBackend, request: Request, problem: Problem) -> Re
 
 def _events(service: PageBackend) -> Answer:
     async def events(request: Request) -> Response:
-        service.sessions.identify(request)
+        key = service.sessions.identify(request).key
         await request.body()  # which is refused like others; a stream that has begun cannot be
-        return _event_stream(service.store.ticks)
+        if service.store.ticks.is_full(key):
+            raise Refused(
+                429, "too_many_listeners", "too many pages are open: close some, or pause their updates"
+            )
+        still = partial(service.sessions.is_valid, request)
+        return StreamingResponse(service.store.ticks.events(key, still), media_type="text/event-stream")
 
     return events
 
@@ -239,7 +244,8 @@ def _login(service: PageBackend) -> Answer:
         fields = dict(await _form(request))
         known = service.sessions.login(fields.get("key", ""))
         if known is None:
-            service.note("unknown", "login", "refused")
+            if service.sessions.notes_refusal():
+                service.note("unknown", "login", "refused")
             content = {"title": "Log in", "wrong": True, "next": fields.get("next", "")}
             return _page(service, request, "login", content, None, 401)
         name, cookie = known
@@ -274,12 +280,3 @@ def _here(request: Request) -> str:
     if not shown.startswith(f"{_root(request)}/"):
         shown = _root(request) + shown
     return f"{shown}?{query}" if query else shown
-
-
-def _event_stream(ticks: Ticks) -> Response:
-    """Return the stream of ticks. Raises Refused when too many listen."""
-    if ticks.full:
-        raise Refused(
-            429, "too_many_listeners", "too many pages are open: close some, or pause their updates"
-        )
-    return StreamingResponse(ticks.events(), media_type="text/event-stream")

@@ -73,7 +73,12 @@ _TITLES = {
 def problem_of(error: Exception) -> Problem | None:
     """Return the problem of an error; None for one that is a defect of the service."""
     if isinstance(error, Refused):
-        status, detail, retryable, after = error.status, str(error), error.status == 429, error.retry_after
+        status, detail, retryable, after = (
+            error.status,
+            str(error),
+            error.status in (429, 503),
+            error.retry_after,
+        )
     elif isinstance(error, errors.ShardqError):
         status = next(status for kinds, status in _STATUSES if isinstance(error, kinds))
         detail, retryable, after = masked(str(error)), error.retryable, None

@@ -14,11 +14,13 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
+from ipaddress import ip_address
 from logging.handlers import WatchedFileHandler
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import h11
 import msgspec
 import uvicorn
 from starlette.types import Receive, Scope, Send
@@ -71,10 +73,9 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
         """Raise InvalidSetting for a plan that is not safe, or cannot be carried out."""
         check_number("processes", self.processes, 1, MOST_PROCESSES, whole=True)
         check_number("port", self.port, 0, 65_535, whole=True)
-        is_local = self.host in LOOPBACK or self.host.startswith("127.")
         if self.options.keys is None and not self.insecure:
             remedy = "create one with `shardq keys create NAME`, or give --insecure to let each request do everything"
-            if not is_local:
+            if not _is_local(self.host):
                 raise InvalidSetting(
                     f"host={self.host!r} is reached from other machines, and there are no keys: {remedy}"
                 )
@@ -121,6 +122,14 @@ class ServePlan(msgspec.Struct, frozen=True, kw_only=True):
         """The options of the service, with all names by which it is reached."""
         hosts = {*self.options.hosts, *self.allow_hosts, *LOOPBACK, self.host, socket.gethostname()}
         return msgspec.structs.replace(self.options, hosts=tuple(sorted(hosts)))
+
+
+def _is_local(host: str) -> bool:
+    """Return whether only this machine reaches an address. A name such as ``127.example.com`` may lead anywhere."""
+    try:
+        return host in LOOPBACK or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def serve(plan: ServePlan, *, on_start: Callable[[str], None] = lambda _: None) -> None:
@@ -207,6 +216,13 @@ class Connection(H11Protocol):
         """Handle what was received. It is also called when a request was answered."""
         super().handle_events()
         self._bound_the_wait()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request. After the answer to a request whose body then goes wrong, nothing can be sent."""
+        try:
+            super().send_400_response(msg)
+        except h11.LocalProtocolError:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """Wait for the client to read."""

@@ -21,15 +21,20 @@ __all__ = ["Identity", "RateLimits", "Sessions"]
 
 SESSION_SECONDS = 12 * 3_600
 SAVED_SECONDS = 2.0  # the pages of a key all read again with each tick
+REFUSED_LOGINS_NOTED = 1.0  # in a second: they need no key, and must not fill the disk of the audit log
 MOST_COUNTED = 10_000  # keys; those that have saved up all are left out
 _IDENTITY = "shardq.identity"
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """The identity of a request. ``csrf`` is the token that an action by cookie needs; None for a bearer token."""
+    """The identity of a request. ``csrf`` is the token that an action by cookie needs; None for a bearer token.
+
+    ``key`` is the id of its key; None where there are no keys.
+    """
 
     grant: Grant
     csrf: str | None
+    key: str | None = None
 
 
 class RateLimits:
@@ -67,6 +72,7 @@ class Sessions:
     def __init__(self, secret: str, keys: KeyFile | None, limits: RateLimits | None = None) -> None:
         self._secret, self.keys, self._limits = secret.encode(), keys, limits
         self._cookie = f"shardq_session_{self._sign('name', '')[:8]}"
+        self._refusals = RateLimits(REFUSED_LOGINS_NOTED)
 
     def identify(self, request: Request) -> Identity:
         """Return the identity of a request, and count it for the rate of the key. Raises Refused."""
@@ -86,7 +92,14 @@ class Sessions:
         if wait > 0:
             text = f"the key {key.grant.name!r} sends too many requests: repeat this one later"
             raise Refused(429, "too_many_requests", text, retry_after=math.ceil(wait))
-        return Identity(key.grant, csrf)
+        return Identity(key.grant, csrf, key.id)
+
+    def is_valid(self, request: Request) -> bool:
+        """Return whether the key of a request that was identified is still known. It counts for no rate."""
+        try:
+            return self.keys is None or self._key(request) is not None
+        except (Refused, InvalidSetting):
+            return False
 
     def _key(self, request: Request) -> tuple[StoredKey, str | None]:
         authorization = request.headers.get("authorization")
@@ -114,6 +127,10 @@ class Sessions:
             return None
         head = f"{known.id}.{int(time.time()) + SESSION_SECONDS}.{secrets.token_hex(12)}"
         return known.grant.name, f"{head}.{self._sign(head, known.hash)}"
+
+    def notes_refusal(self) -> bool:
+        """Return whether a login that was refused is logged: some of very many are not."""
+        return self._refusals.take("") == 0
 
     def check_csrf(self, identity: Identity, token: str | None) -> None:
         """Raise Refused unless an action by cookie has the token of its session."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
-__all__ = ["FRESH_SECONDS", "SHARE_OF_TIME", "SharedReads", "Ticks"]
+__all__ = ["FRESH_SECONDS", "SHARE_OF_TIME", "PageReads", "SharedReads", "Ticks"]
 
 T = TypeVar("T")
 
@@ -23,10 +25,44 @@ SHARE_OF_TIME = 0.01
 """The share of the time that open pages may cost the store: reads of a page, and rounds of the survey."""
 
 MOST_LISTENERS = 200
+MOST_OF_A_KEY = 50
+"""Of the listeners, so that one key does not keep the pages of all others from being updated."""
+
+
+_reads_of_page: ContextVar[list[tuple[float, float]]] = ContextVar(
+    "the reads of a page, when each began and ended"
+)
+
+
+class PageReads:
+    """Collects the reads whose answers a block uses, also those that were made for another viewer.
+
+    So all viewers of a page agree on how long it takes to read, and leave out the same ticks.
+    """
+
+    def __init__(self) -> None:
+        self._made: list[tuple[float, float]] = []
+
+    def __enter__(self) -> Self:
+        self._token = _reads_of_page.set(self._made)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _reads_of_page.reset(self._token)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds in which at least one of them was made."""
+        total, until = 0.0, -math.inf
+        for began, ended in sorted(self._made):
+            total += max(0.0, ended - max(began, until))
+            until = max(until, ended)
+        return total
 
 
 class _Read(msgspec.Struct):
     task: asyncio.Task[Any]
+    began: float
     ended: float | None = None
 
 
@@ -48,9 +84,11 @@ class SharedReads:
         found = self._reads.get(key)
         if found is None or (found.ended is not None and self._clock() - found.ended >= self._fresh):
             self._drop_old()
-            found = self._reads[key] = _Read(asyncio.ensure_future(self._made(make)))
+            found = self._reads[key] = _Read(asyncio.ensure_future(self._made(make)), self._clock())
             found.task.add_done_callback(partial(self._end, found))
-        return cast("T", await asyncio.shield(found.task))  # a viewer that leaves ends no read of others
+        answer = cast("T", await asyncio.shield(found.task))  # a viewer that leaves ends no read of others
+        _reads_of_page.get([]).append((found.began, self._clock() if found.ended is None else found.ended))
+        return answer
 
     def forget(self) -> None:
         """Have everything read anew, as an action has changed it."""
@@ -85,29 +123,34 @@ class Ticks:
 
     def __init__(self, seconds: float = TICK_SECONDS, share: float = SHARE_OF_TIME) -> None:
         self._seconds, self._share, self._number = seconds, share, 0
-        self._listeners: set[asyncio.Queue[bytes | None]] = set()
+        self._listeners: dict[asyncio.Queue[bytes | None], str | None] = {}  # each with its key
         self._ticking: asyncio.Task[None] | None = None
         self._stopped = False
 
-    @property
-    def full(self) -> bool:
-        """True when no more listeners are taken."""
-        return self._stopped or len(self._listeners) >= MOST_LISTENERS
+    def is_full(self, key: str | None = None) -> bool:
+        """Return whether no more listeners are taken, at all or with this key."""
+        own = 0 if key is None else sum(each == key for each in self._listeners.values())
+        return self._stopped or len(self._listeners) >= MOST_LISTENERS or own >= MOST_OF_A_KEY
 
-    async def events(self) -> AsyncGenerator[bytes, None]:
-        """Yield server-sent events until the service stops; none to a listener beyond the bound."""
-        if self.full:  # others have come since the request was let in; the browser tries again
+    async def events(
+        self, key: str | None = None, may: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield server-sent events until the service stops, or ``may`` returns False before one of them.
+
+        A listener beyond the bounds gets none.
+        """
+        if self.is_full(key):  # others have come since the request was let in; the browser tries again
             return
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(2)
-        self._listeners.add(queue)
+        self._listeners[queue] = key
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.ensure_future(self._tick())
         try:
             yield b"retry: 3000\n\n"
-            while not self._stopped and (event := await queue.get()) is not None:
+            while not self._stopped and (event := await queue.get()) is not None and may():
                 yield event
         finally:
-            self._listeners.discard(queue)
+            del self._listeners[queue]
 
     def stop(self) -> None:
         """End all streams of events, so that a server can shut down."""

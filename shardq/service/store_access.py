@@ -16,6 +16,7 @@ import shardq.aio
 from shardq.base.clock import rest_after
 from shardq.base.texts import masked
 from shardq.client import Client, connect
+from shardq.client.queue_internals import fault_of_file
 from shardq.core.settings import QueueSettings
 from shardq.core.settling.dead_letters import dead_letter_name
 from shardq.errors import InvalidSetting, QueueNotFound, ShardqError
@@ -39,6 +40,15 @@ RETRY_SECONDS = 1.0
 
 UNREADABLE = QueueNotFound, InvalidSetting
 """Errors of a queue that was deleted since it was listed, or whose settings cannot be read: lists leave it out."""
+
+HISTORY_SECONDS = INTERVAL_SECONDS - 1
+"""For so long a history is the answer to others. Less than the time between two samples, at which charts ask."""
+
+CHECKED_BYTES = 64_000_000
+"""Of a file that is checked for damage. A larger one takes too long."""
+
+CHECK_SECONDS = 15.0
+"""Between two checks of a file with queues: each reads all of it."""
 
 THREADS = 24
 _PART = 25  # queues that the survey counts together
@@ -81,13 +91,22 @@ class StoreReads:
         self.sync: Client = connect(url, retry_seconds=RETRY_SECONDS)
         self.client = shardq.aio.Client(self.sync, threads=THREADS)
         self.shared = SharedReads()
-        self.histories = SharedReads(INTERVAL_SECONDS)  # no sample is newer
+        self.histories = SharedReads(HISTORY_SECONDS)
+        self.checks = SharedReads(CHECK_SECONDS)
         self.ticks = Ticks()
         self.survey = Survey(self)
 
     async def names(self) -> tuple[str, ...]:
         """Return the names of all queues that are not shardq's own."""
         return await self.shared.read("names", self.client.queues)
+
+    async def file_fault(self) -> str:
+        """Return what is wrong with the file of the store; "" if nothing is, or it has none. Read now and then."""
+        reads = (
+            self.checks if await self.names() else self.shared
+        )  # a file without queues is small, or missing
+        check = partial(asyncio.to_thread, fault_of_file, self.sync, CHECKED_BYTES)
+        return await reads.read("file", check)
 
     async def settings(self, queue: str) -> QueueSettings:
         """Return the settings of a queue. Raises QueueNotFound."""

@@ -44,6 +44,21 @@ def test_it_goes_back_to_one_of_several_queues_that_share_a_dead_letter_queue(cl
     assert [client.queue(name).peek()[0].body for name in ("a", "b")] == [b"a", b"b"]
 
 
+def test_a_redrive_logs_how_many_dead_letters_others_hold(client: shardq.Client, caplog) -> None:
+    queue = client.create_queue("q")
+    queue.producer().send_many([b"x"] * 3)
+    queue.consumer().receive(3).dead_letter("one")
+    with client.queue("q.dead").consumer() as consumer:
+        held = consumer.receive(2)
+        assert (queue.redrive(), caplog.messages[-1][:30]) == (1, "2 dead letters in q.dead are h")
+        assert (queue.redrive(), caplog.messages[-1][:30]) == (0, "2 dead letters in q.dead are h")
+        held.release()
+    caplog.clear()
+    assert queue.redrive(1) == 1
+    assert queue.redrive() == 1
+    assert caplog.messages == []
+
+
 def test_a_letter_that_fails_again_and_again_in_one_queue_does_not_grow(client: shardq.Client) -> None:
     client.create_queue("q").producer().send(b"x")
     dead_lettered(client.queue("q"), "one")

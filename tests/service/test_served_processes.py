@@ -12,6 +12,8 @@ import urllib.request
 import psutil
 import pytest
 
+import shardq
+from shardq.service import KeyFile
 from tests.service.serving import serving
 
 
@@ -26,6 +28,7 @@ def _get(address: str) -> str:
     "options", [("serve", "--ui"), ("serve", "--ui", "--processes", "2"), ("ui", "--no-browser")]
 )
 def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tmp_path, options) -> None:
+    shardq.connect(url).create_queue("orders")
     with serving(url, tmp_path, *options) as (process, address):
         assert _get(f"{address}/readyz") == "ok\n"
         with urllib.request.urlopen(f"{address}/events", timeout=30) as events:
@@ -33,6 +36,18 @@ def test_a_service_ends_at_once_when_it_is_told_to_although_pages_listen(url, tm
             os.kill(process.pid, signal.SIGTERM)
             assert events.read().count(b"event") <= 5
         assert process.wait(30) == 0
+
+
+def test_the_stream_of_a_revoked_key_ends(url, tmp_path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    key = keys.create("ops", "read")
+    options = ("serve", "--ui", "--keys", str(keys.path))
+    with serving(url, tmp_path, *options) as (_, address):
+        asked = urllib.request.Request(f"{address}/events", headers={"authorization": f"Bearer {key}"})
+        with urllib.request.urlopen(asked, timeout=30) as events:
+            assert events.readline() == b"retry: 3000\n"
+            keys.revoke(keys.keys()[0].id)
+            assert events.read().count(b"event: tick") <= 1  # else it does not end
 
 
 def test_its_processes_end_when_the_first_one_is_killed(url, tmp_path) -> None:

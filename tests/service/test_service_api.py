@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -36,6 +40,52 @@ def test_livez_never_asks_the_store_and_readyz_does(serve, tmp_path) -> None:
     web = serve(at=f"sqlite:///{tmp_path}/missing/queue.db")
     assert web.get("/livez").status_code == 200
     assert web.get("/readyz").status_code == 503
+
+
+def _ready(web: TestClient) -> tuple[int, str]:
+    """Return what /readyz answers, of the file as it is now."""
+    service: Any = web.app
+    service.store.forget()
+    service.store.checks.forget()
+    answer = web.get("/readyz")
+    return answer.status_code, answer.text
+
+
+def test_readyz_says_that_the_file_of_the_store_is_missing_or_damaged_until_it_is_back(web, tmp_path) -> None:
+    file, kept = tmp_path / "queue.db", tmp_path / "kept.db"
+    assert _ready(web) == (503, "the file of the store does not exist\n")
+    web.post(f"{API}/queues", json={"name": "orders"})
+    assert _ready(web) == (200, "ok\n")
+    web.post(f"{API}/messages/orders", json={"body": "x" * 100_000})
+    with closing(sqlite3.connect(file)) as sql, closing(sqlite3.connect(kept)) as copy:
+        sql.backup(copy)
+        (number,) = copy.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'slice_by_due'").fetchone()
+        (size,) = copy.execute("PRAGMA page_size").fetchone()
+    whole = kept.read_bytes()
+    for damaged, said in (
+        (
+            whole[: size * (number - 1)] + b"\xff" * size + whole[size * number :],
+            "the file of the store is damaged",
+        ),
+        (whole[: len(whole) // 2], "the store cannot be read"),
+        (b"", "the file of the store is damaged"),
+        (b"no database" * 1_000, "the store cannot be read"),
+    ):
+        _replace(file, damaged)
+        status, text = _ready(web)
+        assert (status, text.partition(":")[0].strip()) == (503, said)
+        assert str(file) not in text
+        _replace(file, whole)
+        assert _ready(web) == (200, "ok\n")
+
+
+def _replace(file: Path, content: bytes) -> None:
+    """Put a file in the place of another one that is in use, as a restore does."""
+    for log in ("-wal", "-shm"):
+        file.with_name(file.name + log).unlink(missing_ok=True)
+    fresh = file.with_name("fresh")
+    fresh.write_bytes(content)
+    fresh.replace(file)
 
 
 def test_readyz_answers_in_time_while_the_store_does_not(url, monkeypatch) -> None:
@@ -299,6 +349,14 @@ def test_the_description_names_every_endpoint_with_its_types(web) -> None:
     references = set(_references(described))
     assert references
     assert references <= {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
+
+
+def test_the_description_says_whether_a_key_is_needed(serve, keys) -> None:
+    keys.create("ops", "read")
+    found = [
+        serve(keys=path).get(f"{API}/openapi.json").json()["security"] for path in (str(keys.path), None)
+    ]
+    assert found == [[{"key": []}], []]
 
 
 def _references(document: object) -> list[str]:

@@ -155,6 +155,28 @@ def test_a_connection_is_closed_that_sends_no_whole_head(url: str, monkeypatch, 
     assert asyncio.run(answer()).count(b" 200 OK") == sent.count(b"\r\n\r\n")
 
 
+def test_a_body_that_is_malformed_after_its_answer_ends_the_connection_and_no_more(url: str) -> None:
+    faults: list[dict[str, Any]] = []
+
+    async def answer() -> bytes:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, fault: faults.append(fault))
+        server = uvicorn.Server(uvicorn.Config(Service(url), http=serving.Connection, log_config=None))
+        with socket.create_server(("127.0.0.1", 0)) as bound:
+            served = asyncio.create_task(server.serve(sockets=[bound]))
+            reader, writer = await asyncio.open_connection(*bound.getsockname())
+            writer.write(b"POST /x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+            status = await reader.readline()
+            writer.write(b"no size of a chunk\r\n")
+            await asyncio.wait_for(reader.read(), 60)
+            writer.close()
+            server.should_exit = True
+            await served
+        return status
+
+    assert b" 404 " in asyncio.run(answer())
+    assert faults == []
+
+
 def test_a_connection_is_closed_whose_client_takes_no_answer(monkeypatch) -> None:
     monkeypatch.setattr(serving, "READ_SECONDS", 0.2)
     ended = asyncio.Event()

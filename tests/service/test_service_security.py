@@ -156,7 +156,7 @@ def test_a_service_that_only_reads_refuses_every_action(serve, orders) -> None:
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost:80:80", "", "[::1", "localhost@evil"]
 )
-def test_other_hosts_are_refused_but_for_health(web, host: str) -> None:
+def test_other_hosts_are_refused_but_for_health(web, orders, host: str) -> None:
     assert web.get(f"{API}/queues", headers={"host": host}).status_code == 421
     assert web.get("/livez/", headers={"host": host}).status_code == 421
     assert web.get("/livez", headers={"host": host}).status_code == 200
@@ -204,7 +204,11 @@ def test_sizes_are_checked_before_anything_is_read(web, orders) -> None:
 
     assert web.post(path, content=chunks(), headers=json_type).status_code == 413
     assert web.get(f"{API}/queues?search={'x' * 9_000}").status_code == 413
-    for path, allowed in (("/livez", {"GET", "HEAD"}), (f"{API}/purge/orders", {"POST"})):
+    for path, allowed in (
+        ("/livez", {"GET", "HEAD"}),
+        (f"{API}/purge/orders", {"POST"}),
+        (f"{API}/queues/orders", {"GET", "HEAD", "PATCH", "DELETE"}),
+    ):
         for method in ("TRACE", "OPTIONS", "PUT", "QUERY"):
             answer = web.request(method, path)
             assert (answer.status_code, set(answer.headers["allow"].split(", "))) == (405, allowed)
@@ -301,12 +305,15 @@ def test_a_mask_is_called_with_the_queue_that_stores_the_message(serve, orders, 
     assert called == ["orders.dead"]
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "192.0.2.1", "::", "", "example.com", "127.example.com", "localhost.example.com"]
+)
 def test_other_addresses_are_bound_only_with_keys_or_when_it_is_said(host: str, keys) -> None:
     plan = ServePlan(url="sqlite:///queue.db", host=host)
     with pytest.raises(InvalidSetting, match="--insecure"):
         plan.check()
     msgspec.structs.replace(plan, insecure=True).check()
+    msgspec.structs.replace(plan, host="127.0.0.9").check()
     with_keys = msgspec.structs.replace(plan, options=ServiceOptions(keys=str(keys.path)))
     with pytest.raises(InvalidSetting, match="does not exist"):
         with_keys.check()

@@ -129,6 +129,19 @@ def test_logins_are_logged_without_the_key(serve, keys, caplog) -> None:
     assert key.split("_", 2)[2] not in caplog.text
 
 
+def test_logins_with_wrong_keys_do_not_fill_the_audit_log(serve, keys, caplog) -> None:
+    key = keys.create("ops", "read")
+    ui = serve(ui=True, keys=str(keys.path))
+    with caplog.at_level(logging.INFO, "shardq.service.audit"):
+        statuses = {ui.post("/login", data={"key": "x"}).status_code for _ in range(300)}
+        ui.post("/login", data={"key": key})
+    assert statuses == {401}
+    outcomes = [json.loads(record.message)["outcome"] for record in caplog.records]
+    assert outcomes[0] == "refused"
+    assert outcomes[-1] == "done"
+    assert len(outcomes) < 100
+
+
 def test_a_session_ends_with_its_key_and_is_of_no_other_service(serve, keys, orders) -> None:
     key = keys.create("ops", "read")
     ui, other = serve(ui=True, keys=str(keys.path)), serve(ui=True, keys=str(keys.path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import selectors
 import weakref
 from collections.abc import Collection, Coroutine, Sequence
@@ -13,9 +14,10 @@ from typing import Any
 import pytest
 
 from shardq.errors import StoreUnavailable
+from shardq.history.sampler import INTERVAL_SECONDS
 from shardq.service import Service, ServiceOptions
-from shardq.service.sharing import MOST_LISTENERS, SharedReads, Ticks
-from shardq.service.store_access import StoreReads
+from shardq.service.sharing import MOST_LISTENERS, MOST_OF_A_KEY, SharedReads, Ticks
+from shardq.service.store_access import HISTORY_SECONDS, StoreReads
 from shardq.service.views import QueueRow
 from shardq.testing import ManualTimer
 
@@ -302,7 +304,7 @@ def test_a_stop_ends_every_stream() -> None:
         await anext(stream)
         ticks.stop()
         assert [event async for event in stream] == []
-        assert ticks.full
+        assert ticks.is_full()
 
     asyncio.run(asyncio.wait_for(main(), 5))
 
@@ -310,13 +312,43 @@ def test_a_stop_ends_every_stream() -> None:
 def test_streams_that_begin_together_do_not_exceed_the_bound() -> None:
     async def main() -> int:
         ticks = Ticks(60)
-        assert not ticks.full
+        assert not ticks.is_full()
         streams = [ticks.events() for _ in range(MOST_LISTENERS + 5)]  # all were let in before one began
         firsts = [await anext(stream, None) for stream in streams]
         ticks.stop()
         return sum(first is not None for first in firsts)
 
     assert asyncio.run(asyncio.wait_for(main(), 30)) == MOST_LISTENERS
+
+
+def test_one_key_does_not_take_the_streams_of_all_others() -> None:
+    async def main() -> list[int]:
+        ticks, taken = Ticks(60), []
+        for key in ("noisy", "quiet", None):
+            streams = [ticks.events(key) for _ in range(MOST_LISTENERS)]
+            firsts = [await anext(stream, None) for stream in streams]
+            taken.append(sum(first is not None for first in firsts))
+        ticks.stop()
+        return taken
+
+    noisy, quiet, without = asyncio.run(asyncio.wait_for(main(), 30))
+    assert noisy == quiet == MOST_OF_A_KEY < MOST_LISTENERS / 2
+    assert without == MOST_LISTENERS - noisy - quiet
+
+
+def test_a_stream_ends_at_the_next_tick_when_its_key_was_revoked() -> None:
+    async def main() -> list[bytes]:
+        ticks, known = Ticks(0.01), True
+        stream = ticks.events("ops", lambda: known)
+        events = [await anext(stream), await anext(stream)]
+        known = False
+        events += [event async for event in stream]
+        assert not ticks.is_full("ops")
+        return events
+
+    first, tick = asyncio.run(asyncio.wait_for(main(), 30))
+    assert first == b"retry: 3000\n\n"
+    assert tick.startswith(b"event: tick\n")
 
 
 def test_two_viewers_of_a_page_ask_the_store_once(url) -> None:
@@ -338,7 +370,73 @@ def test_two_viewers_of_a_page_ask_the_store_once(url) -> None:
     assert asyncio.run(main()) == 1
 
 
-async def _get(service: Any, path: str) -> int:
+@pytest.mark.parametrize("later", [0.01, 1, 7.5, 14.5])
+def test_two_viewers_of_charts_have_the_history_read_as_often_as_one(later: float) -> None:
+    async def reads_by(moments: Sequence[float]) -> int:
+        timer, reads = ManualTimer(), 0
+        shared, start = SharedReads(HISTORY_SECONDS, timer), timer()
+
+        async def read() -> None:
+            nonlocal reads
+            reads += 1
+            timer.advance(0.002)  # as long as it takes
+
+        for moment in sorted(moments):
+            timer.advance(max(0.0, start + moment - timer()))
+            await shared.read("history", read)
+        return reads
+
+    asks = [number * INTERVAL_SECONDS for number in range(40)]
+    one = asyncio.run(reads_by(asks))
+    two = asyncio.run(reads_by([*asks, *(ask + later for ask in asks)]))
+    assert one == len(asks)  # each sample is shown
+    assert two <= one + 1
+
+
+def test_viewers_of_a_page_agree_on_how_long_it_takes_to_read(url) -> None:
+    async def main() -> None:
+        service: Any = Service(url, ServiceOptions(ui=True))
+        diagnose = service.store.client.diagnose
+
+        async def slow() -> object:
+            await asyncio.sleep(0.05)
+            return await diagnose()
+
+        service.store.client.diagnose = slow
+        told = []
+        for _ in range(2):  # the second viewer is shown what was read for the first one
+            body: list[bytes] = []
+            assert await _get(service, "/system", body) == 200
+            told += re.findall(r'data-took="([^"]+)"', b"".join(body).decode())
+        assert told[0] == told[1]
+        assert float(told[0]) > 0.04
+        await service.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_that_is_cancelled_as_the_service_ends_says_so(url) -> None:
+    async def main() -> int:
+        service: Any = Service(url, ServiceOptions(ui=True))
+        asked = asyncio.Event()
+
+        async def wait() -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        service.store.client.diagnose = wait
+        task = asyncio.ensure_future(_get(service, "/api/v1/system"))
+        await asked.wait()
+        service.stop()
+        task.cancel()
+        status = await task
+        await service.close()
+        return status
+
+    assert asyncio.run(asyncio.wait_for(main(), 30)) == 503
+
+
+async def _get(service: Any, path: str, body: list[bytes] | None = None) -> int:
     statuses: list[int] = []
     scope = {
         "type": "http",
@@ -357,6 +455,8 @@ async def _get(service: Any, path: str) -> int:
     async def send(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
+        elif body is not None:
+            body.append(message.get("body", b""))
 
     await service(scope, receive, send)
     return statuses[0]

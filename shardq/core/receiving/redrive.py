@@ -15,6 +15,7 @@ from shardq.base.shard import DEAD_LETTER_SUFFIX, Shard
 from shardq.core.browsing import blocked_slices, browse, held_stored, read_properties
 from shardq.core.context.identity import ConsumerIdentity
 from shardq.core.context.queue_context import QueueContext
+from shardq.core.counts import shard_states
 from shardq.core.held import HeldSlice, Selection, SettleState
 from shardq.core.receiving.receiving import Receiving
 from shardq.core.selecting import MessageFilter, takes_blocked, takes_dead_letter
@@ -93,7 +94,8 @@ def redrive(
 
     Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
-    Messages that were claimed and not moved are released at its end. Damaged messages stay dead letters; messages that
+    Messages that were claimed and not moved are released at its end. Those that somebody else holds stay, which is
+    logged. Damaged messages stay dead letters; messages that
     are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
     queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue. Raises OutcomeUnknown when the
     store fails after some were moved.
@@ -125,9 +127,23 @@ def redrive(
                     moved += sum(len(each.in_states(SettleState.FINISHED).positions) for each in own)
                 if progress is not None:
                     progress(moved)
-    if moved < limit and largest > target.settings.max_message_bytes:
-        raise too_large(target, largest)
+    if moved < limit:
+        _report_held(source)
+        if largest > target.settings.max_message_bytes:
+            raise too_large(target, largest)
     return moved
+
+
+def _report_held(source: QueueContext) -> None:
+    """Log that dead letters stay which somebody else holds. An error of the store is none of the redrive."""
+    with suppress(ShardqError):
+        if held := sum(state.counts.in_flight for state in shard_states(source)):
+            _log.warning(
+                "%d dead letters in %s are held by another redrive or consumer, and stay: redrive again when it has "
+                "ended or its leases have expired",
+                held,
+                source.name,
+            )
 
 
 def _check_is_source(target: QueueContext) -> None:
