@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
@@ -14,6 +15,7 @@ from shardq.aio.message import Batch, Message, acks_of
 from shardq.aio.sync_core import idle_without_thread, nothing_in, receive_or_pause, rest, return_uncounted
 from shardq.aio.threads import Threads, Wraps, carried_out, passed
 from shardq.aio.waiters import Waiters
+from shardq.errors import Closed
 
 __all__ = ["Consumer"]
 
@@ -81,7 +83,8 @@ class Consumer(Wraps[shardq.client.consumer.Consumer]):
                     yield left.pop(0)
             finally:
                 if left:
-                    await carried_out(batch.part(left).release(count=False))
+                    with suppress(Closed):  # as of all messages that are held at the end, their leases expire
+                        await carried_out(batch.part(left).release(count=False))
 
     async def pop(self, *, wait: float = 0.0) -> Message | None:
         """Receive one message and ack it before it is returned; None when none is due within ``wait`` seconds.

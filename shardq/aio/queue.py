@@ -219,6 +219,9 @@ class Producer(Wraps[shardq.client.producer.Producer]):
     ) -> asyncio.CancelledError:
         """Store what was read when the call was cancelled; returns the error to raise."""
         storing = asyncio.ensure_future(self._threads.run(parts.store, block))
+        storing.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # maybe nobody asks for it
         await asyncio.wait([storing])  # another cancellation does not wait
         if (error := storing.exception()) is not None:
             cancelled.__cause__ = error

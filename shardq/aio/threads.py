@@ -25,6 +25,9 @@ _PAGE = 500  # of what is iterated over
 _CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
 _CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
+_ENDED = (
+    "the main thread has ended, so Python makes no calls in threads: join the threads of event loops in it"
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,6 +119,9 @@ class Threads:
         except RuntimeError as error:
             if self.closed:
                 raise Closed(_CLOSED) from error
+            if not threading.main_thread().is_alive():  # then no executor takes calls
+                future.cancel()
+                raise Closed(_ENDED) from error
             # The pool has taken the call by then. If it has threads, they make it; without one, nothing does.
             if (apart or not self._begun.is_set()) and future.cancel():
                 raise StoreUnavailable(f"the store was not asked: {error}; free memory or threads") from error
@@ -137,15 +143,13 @@ class Threads:
         call: Callable[[], R],
         undo: Callable[[R], object] | None = None,
         *,
-        interrupt: Callable[[], None] = lambda: None,
         apart: bool = False,
         lock: asyncio.Lock | None = None,
     ) -> R:
         """Make a call in a thread and return its result. If nobody takes the result, ``undo`` gets it, in a thread.
 
-        The call runs in a copy of the task's context, as with ``asyncio.to_thread``. When it is cancelled,
-        ``interrupt`` is called first, so that the call ends soon. The ``lock`` is held until the call has ended,
-        however often this is cancelled.
+        The call runs in a copy of the task's context, as with ``asyncio.to_thread``. The ``lock`` is held until the
+        call has ended, however often this is cancelled.
         """
         self.loop()
         if self.busy is not None:
@@ -166,7 +170,6 @@ class Threads:
         except asyncio.CancelledError as cancelled:
             if future.cancel():
                 raise
-            interrupt()
             await self._end_of(future if undo is None else self._undone(future, undo))
             if (error := future.exception()) is not None:
                 raise cancelled from error

@@ -66,6 +66,7 @@ class Waiters:
         If its turn does not come within ``seconds``, the result is that of ``last_try``. Others end at the same moment.
         One such call that begins after it and finds nothing answers all of them with ``nothing``.
         """
+        self._threads.loop()  # else it could wait for a task of another loop
         try:
             async with asyncio.timeout(seconds):
                 await self._first.acquire()

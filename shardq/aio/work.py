@@ -35,6 +35,7 @@ _MOST = 10_000  # handlers at a time
 _PAUSE = 1.0  # seconds, after an error of the store
 _LONGEST_RECEIVE = 3_600.0  # seconds of one receive
 _LONGEST_REASON = 500  # characters
+_UNBEGUN = Snooze(0.0)  # of a message whose handler has not ended: a release that does not count
 _KINDS = {Discard: "discarded", Snooze: "snoozed"}  # others are failures
 
 
@@ -111,11 +112,15 @@ class _Work:
         self._given, self._handler = handler, observed_coroutine(hooks, partial(_made, handler))
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
-        self._claimed = self._unsettled = self._finished = 0  # claimed: not begun, or running
+        self._claimed = self._finished = 0  # claimed: not begun, or running
+        self._unsettled: dict[
+            Message, Outcome | None
+        ] = {}  # with the outcome: a release until the handler ends
         self._changed = asyncio.Event()
         self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun: set[asyncio.Task[None]] = set()  # those of them that wait for a slot
+        self._begun: set[asyncio.Task[None]] = set()  # those of them that have one
         self._task = asyncio.current_task()
         self._cancelled = self._stopping = False
         self._error: InvalidSetting | None = None
@@ -129,13 +134,17 @@ class _Work:
             await self._ended()
         except BaseException:
             self._cancelled = True
-            for task in self._tasks:
+            for task in self._unbegun | self._begun:  # the others settle their messages
                 task.cancel()
             raise
         finally:
             if stopping is not None:
                 stopping.cancel()
             await self._ended()
+            if (
+                self._unsettled
+            ):  # something else has cancelled tasks that had not begun, or settled their messages
+                await carried_out(self._settle_left())
         if self._error is not None:
             raise self._error
         return self._finished
@@ -179,7 +188,7 @@ class _Work:
         """Wait until some messages can be claimed; returns how many."""
         await asyncio.sleep(0)  # a stop that was set before is seen
         while True:
-            free = min(self._most - self._claimed, 2 * self._most - self._unsettled)
+            free = min(self._most - self._claimed, 2 * self._most - len(self._unsettled))
             if free >= self._enough or self._stopping:
                 return free
             self._changed.clear()
@@ -191,7 +200,7 @@ class _Work:
 
     def _begin(self, batch: Batch) -> None:
         self._claimed += len(batch)
-        self._unsettled += len(batch)
+        self._unsettled.update(dict.fromkeys(batch, _UNBEGUN))
         for chain in chains_of(batch):
             task = asyncio.ensure_future(self._work(chain))
             self._tasks.add(task)
@@ -205,13 +214,10 @@ class _Work:
                 message = left[0]
                 async with self._slot():
                     ending = await self._outcome(message)
-                left.pop(0)
+                self._unsettled[left.pop(0)] = ending
                 self._claimed -= 1
                 self._changed.set()
-                try:
-                    done = await carried_out(self._end(message, ending, left))
-                finally:
-                    self._unsettled -= 1
+                done = await carried_out(self._end(message, ending, left))
                 self._finished += done
                 if not done:
                     break
@@ -225,7 +231,6 @@ class _Work:
                 await carried_out(self._release(left))
             finally:
                 self._claimed -= len(left)
-                self._unsettled -= len(left)
                 self._changed.set()
 
     @asynccontextmanager
@@ -237,9 +242,11 @@ class _Work:
             await self._slots.acquire()
         finally:
             self._unbegun.discard(task)
+        self._begun.add(task)
         try:
             yield
         finally:
+            self._begun.discard(task)
             self._slots.release()
 
     async def _end(self, message: Message, ending: Outcome | None, left: list[Message]) -> bool:
@@ -289,11 +296,13 @@ class _Work:
         return self._cancelled or bool(self._task and self._task.cancelling())
 
     async def _settle(self, message: Message, ending: Outcome | None) -> bool:
+        done = False
         try:
             match ending:
+                case _ if message.settled:
+                    pass  # by its handler, or just before something else has cancelled this
                 case None | Discard():
-                    if not message.settled:
-                        await message.ack()
+                    await message.ack()
                 case Snooze():
                     await message.release(delay=ending.seconds, count=False)
                 case DeadLetter():
@@ -306,8 +315,9 @@ class _Work:
         except Exception:  # of a hook
             _log.exception("message %s was not settled, and may be delivered again", message.id)
         else:
-            return True
-        return False
+            done = True
+        self._unsettled.pop(message, None)  # not when this is cancelled
+        return done
 
     async def _delay(self, message: Message, ending: Retry) -> float:
         after = ending.after
@@ -321,8 +331,9 @@ class _Work:
 
     async def _release(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            try:
-                if not message.settled:
-                    await message.release(count=False)
-            except ShardqError as error:
-                _log.warning("message %s was not released: %s", message.id, error)
+            await self._settle(message, _UNBEGUN)
+
+    async def _settle_left(self) -> None:
+        """Settle messages whose tasks were cancelled by something else; those that follow in a group come first."""
+        for message, ending in reversed(list(self._unsettled.items())):
+            await self._settle(message, ending)

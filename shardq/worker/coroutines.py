@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from functools import partial, wraps
 from time import perf_counter
@@ -28,12 +29,13 @@ __all__ = ["HandlerLoop"]
 
 
 class HandlerLoop(CoroutineLoop):
-    """The event loop of the async handlers of a worker, and the threads for the requests of their messages."""
+    """The event loop of the async handlers of a worker, and the threads for the requests of their messages.
+
+    ``interrupt`` closes the gate: a call that is cancelled may wait for a permit.
+    """
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
-        super().__init__()
-        self.interrupt = interrupt
-        """Called when a call is cancelled that may wait for a permit: its gate has to close."""
+        super().__init__(interrupt)
         self._renew()
 
     def _renew(self) -> None:
@@ -84,8 +86,13 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
 
     def run(self, attempt: Attempt, tally: Tally, gate: Gate) -> None:
         """Call the handler, and return when all of its calls have ended."""
+        began = perf_counter()
         try:
             self.loop.run(self._work(attempt, tally, gate))
+        except CancelledError:  # a handler has cancelled all tasks of the loop: those that ran have failed
+            with noted(attempt, tally.observer, perf_counter() - began):
+                for message in attempt.running:
+                    self.each.note(attempt, tally, message, _raising(asyncio.CancelledError()))
         except BaseException:
             attempt.interrupted += attempt.running
             raise
@@ -119,6 +126,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
                 await carried_out(self._ended(run, partial(self._end, run, message, outcome, stack, seconds)))
             except BaseException:
                 run.failed = True
+                await carried_out(self.loop.threads.run(stack.close))  # if it was cancelled before that
                 raise
 
     async def _entered(self, run: _Run, message: SyncMessage) -> ExitStack | None:
@@ -128,9 +136,7 @@ class _AllAtOnce(msgspec.Struct, frozen=True):
                     return stack.pop_all()
             return None
 
-        return await self.loop.threads.undoable(
-            enter, lambda stack: None if stack is None else stack.close(), interrupt=self.loop.interrupt
-        )
+        return await self.loop.threads.undoable(enter, lambda stack: None if stack is None else stack.close())
 
     async def _outcome(self, run: _Run, message: SyncMessage) -> Callable[[], object]:
         """Call the handler; returns a function that returns or raises as it did."""

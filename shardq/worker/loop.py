@@ -24,9 +24,13 @@ LONGEST_CANCEL_CHECK_SECONDS = 30.0  # of one that runs for long
 
 
 class CoroutineLoop:
-    """An event loop in its own thread. It begins with the first coroutine."""
+    """An event loop in its own thread. It begins with the first coroutine.
 
-    def __init__(self) -> None:
+    ``interrupt`` is called before Ctrl-C cancels a coroutine.
+    """
+
+    def __init__(self, interrupt: Callable[[], None] = lambda: None) -> None:
+        self._interrupt = interrupt
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = BackgroundThread("shardq-loop")
@@ -62,6 +66,7 @@ class CoroutineLoop:
                     is_cancelled = None
                     self.begin(_cancel(tasks))
         except BaseException:
+            self._interrupt()
             self.begin(_cancel(tasks))
             wait([future])
             raise

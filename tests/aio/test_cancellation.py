@@ -361,3 +361,60 @@ def test_a_block_of_a_semaphore_may_be_left_in_another_task(run) -> None:
         assert (await semaphore.state()).held == 0
 
     run(main)
+
+
+def test_an_error_after_a_second_cancellation_of_send_many_is_not_reported_as_never_retrieved(
+    url: str,
+) -> None:
+    class Refuses(WrappedStore):
+        def __init__(self, url: str) -> None:
+            super().__init__(open_store(url, SystemClock()))
+            self.refuses, self.go_on = False, threading.Event()
+
+        def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            if self.refuses:
+                self.go_on.wait(30)
+                raise shardq.StoreUnavailable("the test refuses it")
+            return do(*args, **kwargs)
+
+    async def main() -> None:
+        store, reported, reads = Refuses(url), list[object](), asyncio.Event()
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+        async with shardq.aio.Client(shardq.Client(store, retry_seconds=0.0)) as client:
+            queue = await client.create_queue("jobs")
+
+            async def bodies():
+                yield b"x"
+                reads.set()
+                await asyncio.sleep(3_600)
+
+            sending = asyncio.ensure_future(queue.producer().send_many(bodies()))
+            await reads.wait()
+            store.refuses = True
+            sending.cancel()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            sending.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sending
+            store.go_on.set()
+            while len(asyncio.all_tasks()) > 1:
+                await asyncio.sleep(0.001)
+            store.refuses = False
+            del sending
+            gc.collect()
+        assert reported == []
+
+    asyncio.run(main())
+
+
+def test_an_iterator_of_messages_can_be_closed_after_its_client(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs")
+        await queue.producer().send_many([b"x"] * 3)
+        messages = queue.consumer().messages(limit=3)
+        await anext(messages)
+        await client.close()
+        await messages.aclose()  # as the loop does at its end, where nobody gets an error
+
+    run(main)

@@ -214,3 +214,63 @@ def test_a_transaction_of_sqlite_is_refused_with_a_remedy(url: str) -> None:
                     pass
 
     asyncio.run(main())
+
+
+def test_objects_that_tasks_wait_with_say_so_in_another_loop_at_once(url: str) -> None:
+    async def main() -> None:
+        async with shardq.aio.connect(url) as client:
+            queue, semaphore = await client.create_queue("jobs"), await client.semaphore("one", permits=1)
+            consumer, permit = queue.consumer(), await semaphore.acquire()
+            waiting = [
+                asyncio.ensure_future(consumer.receive(wait=600)),
+                asyncio.ensure_future(semaphore.acquire(600)),
+            ]
+            await asyncio.sleep(0)
+
+            async def use() -> None:
+                for call in (
+                    lambda: consumer.receive(wait=600),
+                    lambda: consumer.pop(wait=600),
+                    lambda: anext(consumer.batches(1)),
+                    semaphore.acquire,
+                ):
+                    with pytest.raises(shardq.Closed, match="is another one"):
+                        await asyncio.wait_for(call(), 5)
+
+            await asyncio.to_thread(asyncio.run, use())
+            await queue.producer().send(b"x")
+            await permit.release()
+            await asyncio.wait_for(asyncio.gather(*waiting), 20)
+
+    asyncio.run(main())
+
+
+ENDED = """
+import asyncio, sys, threading, shardq, shardq.aio
+
+async def use():
+    async with shardq.aio.connect(sys.argv[1]) as client:
+        queue = await client.create_queue("jobs")
+        await shardq.aio.work(queue, handler, stop=asyncio.Event()) if sys.argv[2:] else None
+        while True:
+            await queue.counts()
+
+async def handler(message): ...
+
+def in_thread():
+    try:
+        asyncio.run(use())
+    except shardq.Closed as error:
+        print(error)
+
+threading.Thread(target=in_thread).start()
+"""
+
+
+@pytest.mark.parametrize("works", [(), ("work",)])
+def test_a_client_of_a_loop_that_outlives_the_main_thread_says_so(url: str, works: tuple[str, ...]) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", ENDED, url, *works], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "the main thread has ended" in ended.stdout

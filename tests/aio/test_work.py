@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -401,3 +402,32 @@ def test_work_ends_when_its_last_handler_has_ended_just_before_a_read(url: str) 
 
     with asyncio.Runner(loop_factory=LateCallbacks) as runner:
         assert runner.run(main()) == 1
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_work_that_ends_with_all_tasks_of_its_loop_keeps_no_message(url: str, group: str | None) -> None:
+    for turns in range(8):
+        ended: list[str] = []
+        working: list[asyncio.Future[int]] = []
+
+        async def main(client: shardq.aio.Client, turns: int, ended: list[str], working: list[Any]) -> None:
+            queue = await client.create_queue(f"jobs{turns}", visibility_timeout=3_600)
+            await queue.producer().send_many([b"x"] * 20, group=group)
+            enough = asyncio.Event()
+
+            async def handler(message: shardq.aio.Message) -> None:
+                ended.append(message.id)
+                if len(ended) == 5:
+                    enough.set()
+
+            working.append(asyncio.ensure_future(shardq.aio.work(queue, handler, concurrency=2)))
+            await enough.wait()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+
+        client = shardq.aio.connect(url)
+        asyncio.run(main(client, turns, ended, working))  # which cancels the tasks that are left
+        asyncio.run(client.close())
+        with shardq.connect(url) as sync:
+            counts = sync.queue(f"jobs{turns}").counts()
+        assert (counts.ready, counts.in_flight) == (20 - len(ended), 0)

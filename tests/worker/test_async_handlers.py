@@ -395,6 +395,29 @@ def test_notifying_an_observer_costs_the_same_however_many_messages_of_the_batch
     assert costs[0] == costs[1]
 
 
+@pytest.mark.parametrize("options", [{}, {"by_batch": True}, {"threads": 3, "batch": 2}], ids=str)
+def test_a_handler_that_cancels_all_tasks_of_the_loop_has_failed_and_the_worker_continues(
+    client: shardq.Client, options: dict[str, Any]
+) -> None:
+    queue = client.create_queue("jobs", max_deliveries=2)
+    client.semaphore("ten", permits=10)
+    queue.producer().send_many([b"x"] * 3 + [b"poison"] + [b"x"] * 3)
+
+    async def handler(given: shardq.aio.Message | shardq.aio.Batch) -> None:
+        messages = list(given) if isinstance(given, shardq.aio.Batch) else [given]
+        if any(message.body == b"poison" for message in messages):
+            await asyncio.sleep(0)
+            for task in asyncio.all_tasks():
+                task.cancel()
+        await asyncio.sleep(0.01)
+
+    report = Worker(queue, handler, semaphore="ten", retry_delay=0, idle_exit=0.5, **options).run()
+    assert (report.worked, report.dead_lettered) == (6, 1)
+    assert [dead.body for dead in client.queue("jobs.dead").peek()] == [b"poison"]
+    assert (queue.counts().ready, queue.counts().in_flight) == (0, 0)
+    assert client.semaphore("ten").state().held == 0
+
+
 # -- in a pool --------------------------------------------------------------------------------------------------
 
 
