@@ -21,6 +21,7 @@ from shardq.client.observed import consumer_class
 from shardq.client.patterns import QueuePattern
 from shardq.client.queue import MANY, Queue
 from shardq.core.browsing import browse, find_many, messages_in, slices
+from shardq.core.context.identity import REGISTRATION_LIFETIME
 from shardq.core.context.unique_keys import UniqueKeys
 from shardq.core.counts import QueueCounts, total
 from shardq.core.held import HeldSlice, Selection, SettleState, in_states
@@ -35,6 +36,7 @@ from shardq.core.settling.leases import JUMP, shorten_fixed_leases
 from shardq.errors import InvalidSetting, StoreUnavailable
 from shardq.storage.abilities import SavedStore
 from shardq.storage.listening import Waiter
+from shardq.storage.records import latest_end
 from shardq.storage.requests import EntryState, Peek
 
 if TYPE_CHECKING:
@@ -324,7 +326,9 @@ def count_queue(queue: Queue) -> QueueState:
     context = queue._context
     states, now = queue.shard_states(), context.store.now()
     counts = total([state.counts for state in states])
-    consumers = sum(now < seen.until for seen in context.retry(context.store.seen_consumers, context.name))
+    latest = latest_end(now, REGISTRATION_LIFETIME)
+    seen = context.retry(context.store.seen_consumers, context.name)
+    consumers = sum(now < each.until <= latest for each in seen)
     if not consumers and counts.in_flight:
         consumers = sum(each.alive for each in queue.consumers())
     return QueueState(to_datetime(now), counts, len(states), consumers)

@@ -20,6 +20,7 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import RELEASE, RETURN, share_returned
 from shardq.core.settling.settle import SettleRun
 from shardq.errors import ConsumerAlive, ConsumerNotFound, InvalidName, QueueNotFound
+from shardq.storage.records import latest_end
 from shardq.storage.requests import Peek
 from shardq.storage.writing import reporting_done
 
@@ -132,7 +133,8 @@ def _state(
     now = context.store.now()
     renewed = min(now, held.until - lease) if held.messages else 0
     last_seen = max(registered_until - REGISTRATION_LIFETIME, renewed)
-    alive = now < registered_until or (bool(held.messages) and now < renewed + max(lease // 2, 1))
+    is_registered = now < registered_until <= latest_end(now, REGISTRATION_LIFETIME)
+    alive = is_registered or (bool(held.messages) and now < renewed + max(lease // 2, 1))
     return ConsumerState(
         id=identity.id,
         name=identity.name or None,

@@ -9,10 +9,15 @@ import msgspec
 
 from shardq.base.shard import Shard
 
-__all__ = ["REMEMBERED", "QueueRecord", "Registration", "Registrations", "SeenConsumer"]
+__all__ = ["REMEMBERED", "QueueRecord", "Registration", "Registrations", "SeenConsumer", "latest_end"]
 
 REMEMBERED = 12 * 3600 * 1_000_000
 """For how long a consumer is known that is live no longer and did not deregister: it may still hold messages."""
+
+
+def latest_end(now: int, lifetime: int) -> int:
+    """Return the latest end of a registration that counts. A later one was made while the clock was ahead."""
+    return now + 2 * lifetime
 
 
 class SeenConsumer(msgspec.Struct, frozen=True, order=True):

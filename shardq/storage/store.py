@@ -284,7 +284,8 @@ class Store(KeyRegister, Protocol):
     def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
         """Count the consumer among the live ones of each queue until now + lifetime; None for one that does not exist.
 
-        It MUST return the answers of `load_queue` and `shards`. One request for all where the store can.
+        It MUST return the answers of `load_queue` and `shards`. One request for all where the store can. A consumer
+        whose registration ends after `latest_end` MUST NOT be among the live ones: it may be dead for long.
         """
 
     def deregister_consumer(self, queue: str, consumer: str) -> None:

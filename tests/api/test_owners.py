@@ -105,7 +105,7 @@ def test_consumers_are_listed_with_what_they_hold(
 
 def test_one_of_an_older_client_is_listed_by_its_name(queue: shardq.Queue, connect: Connect) -> None:
     store = store_of(queue)
-    store.register_consumer([queue.name], "an-older-client", 60_000_000)
+    store.register_consumer([queue.name], "an-older-client", 16_000_000)
     (state,) = queue.consumers()
     assert (state.name, state.id, state.alive, state.host) == ("an-older-client", "", True, None)
 

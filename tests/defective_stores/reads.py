@@ -180,6 +180,19 @@ class RemembersForEver(WrappedStore):
         return tuple(sorted((self._seen.get(queue, {}) | known).values()))
 
 
+class BelievesEveryClock(WrappedStore):
+    """Counts consumers as live until the ends of their registrations, however far ahead these are."""
+
+    def register_consumer(self, queues: Sequence[str], consumer: str, lifetime: int) -> Registrations:
+        registered = super().register_consumer(queues, consumer, lifetime)
+        now = self.now()
+        live = [{each.consumer for each in self.seen_consumers(name) if each.until > now} for name in queues]
+        return tuple(
+            each and replace(each, consumers=tuple(sorted(names)))
+            for each, names in zip(registered, live, strict=True)
+        )
+
+
 BROKEN_READS: tuple[type[WrappedStore], ...] = (
     ForgetsExpiry,
     HidesExpiryWithTheBodies,
@@ -197,4 +210,5 @@ BROKEN_READS: tuple[type[WrappedStore], ...] = (
     HidesWhatIsHeldForLong,
     ForgetsTheDead,
     RemembersForEver,
+    BelievesEveryClock,
 )

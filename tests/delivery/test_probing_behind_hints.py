@@ -20,6 +20,7 @@ from shardq.storage.store import Store
 from shardq.storage.wrapped_store import WrappedStore
 from shardq.testing import ManualClock
 from shardq.testing.seam import claim_round, seconds_until_poll
+from tests.sqlite.test_clock_jumps import JumpingClock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -138,6 +139,57 @@ def test_the_shards_of_a_consumer_that_is_gone_are_looked_behind_by_the_others(
         return len(seen) == 12
 
     assert 2 < seconds_until(all_received, clock, 60) <= 30
+
+
+@pytest.mark.usefixtures("shards_by_name")
+def test_the_shards_of_a_consumer_that_died_while_the_clock_was_ahead_are_looked_behind_by_the_others(
+    url: str,
+) -> None:
+    clock = JumpingClock()
+    store = HidingStore(open_store(url, clock), clock)
+    queue = fill(shardq.Client(store, retry_seconds=0))
+    store.hidden = set(store.shards("q"))
+    consumer, silent = queue.consumer(name="a"), queue.consumer(name="b")
+    clock.jump(3600)
+    silent.receive(1)  # and no more: it dies
+    clock.jump(-3600)
+    seen: list[shardq.Message] = []
+
+    def all_received() -> bool:
+        seen.extend(consumer.receive(100))
+        return len(seen) == 12
+
+    assert seconds_until(all_received, clock, 60) <= 30
+
+
+def test_a_free_permit_that_is_hidden_is_found_within_ten_seconds(
+    client: shardq.Client, store: HidingStore, clock: ManualClock
+) -> None:
+    semaphore = client.semaphore("smtp", permits=1)
+
+    def is_free() -> bool:
+        try:
+            semaphore.acquire(timeout=0).release()
+        except shardq.PermitTimeout:
+            return False
+        return True
+
+    for _ in range(2):  # the second time its client has made the permits long ago
+        assert is_free()
+        store.hidden = set(store.shards("_shardq/permits/smtp"))
+        assert store.hidden
+        assert seconds_until(is_free, clock, 60) <= 10
+
+
+def test_messages_are_received_though_hints_hide_the_permits_of_their_queue(
+    client: shardq.Client, store: HidingStore, clock: ManualClock
+) -> None:
+    queue = fill(client, max_in_flight=2)
+    with queue.consumer() as consumer:
+        consumer.receive(2).ack()
+        store.hidden = set(store.shards("_shardq/permits/q.in-flight"))
+        assert store.hidden
+        assert seconds_until(lambda: bool(consumer.receive(2)), clock, 60) <= 10
 
 
 def test_deep_probes_go_together_and_replace_full_ones(

@@ -489,14 +489,14 @@ def test_a_wait_goes_on_while_one_queue_cannot_be_read(bench: Bench) -> None:
 def test_a_consumer_of_several_queues_is_counted_in_each_until_it_is_closed(bench: Bench) -> None:
     consumer = bench.consumer(name="me")
     consumer.receive(1)
-    for told in bench.store.register_consumer(QUEUES, "other", 1_000_000):
+    for told in bench.store.register_consumer(QUEUES, "other", 16_000_000):
         assert told is not None
         known = [identity and identity.name for identity in map(ConsumerIdentity.read, told.consumers)]
         assert sorted(known, key=str) == [None, "me"]
     consumer.close()
     assert all(
         told and told.consumers == ("other",)
-        for told in bench.store.register_consumer(QUEUES, "other", 1_000_000)
+        for told in bench.store.register_consumer(QUEUES, "other", 16_000_000)
     )
     with pytest.raises(shardq.Closed, match="'a', 'b', 'c'"):
         consumer.receive(1)

@@ -14,6 +14,10 @@ from hypothesis import strategies as st
 import shardq
 from shardq.base.clock import SystemClock, microseconds
 from shardq.cli.main import main
+from shardq.storage.opening import open_store
+from shardq.storage.requests import Claim, Claimed
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing.seam import claim_round, expire_caches
 from tests.sqlite.test_clock_jumps import JumpingClock
 
 LEASE = 30.0  # seconds, of all that is held here
@@ -157,6 +161,73 @@ def test_a_permit_whose_holder_lives_is_not_given_to_another_one_when_the_clock_
         # Then they have it when it is given back
         permits.release(held)
         assert scene.semaphore()
+
+
+def test_a_shard_that_was_left_alone_for_a_moment_while_the_clock_was_ahead_is_read_when_it_is_right(
+    url: str,
+) -> None:
+    clock = JumpingClock()
+    store = ContendedStore(open_store(url, clock))
+    with shardq.Client(store, retry_seconds=0) as client:
+        queue = client.create_queue("q", shards=1, time_shards=1)
+        queue.producer().send(b"a")
+        with queue.consumer() as consumer:
+            clock.jump(HOUR)
+            store.contended = True
+            assert not claim_round(consumer)
+            store.contended = False
+            clock.jump(-HOUR)
+            assert claim_round(consumer)
+
+
+class ContendedStore(WrappedStore):
+    """A store in which others get ahead of each claim, if it is told so."""
+
+    contended = False
+
+    def claim(self, request: Claim) -> Claimed:
+        if self.contended:
+            return Claimed((), self.now() + request.lease, contended=True)
+        return super().claim(request)
+
+
+@pytest.mark.parametrize("dead", ["a", "z"])  # before and after the other one, in the order of consumers
+def test_a_queue_is_swept_though_a_consumer_died_while_the_clock_was_ahead(url: str, dead: str) -> None:
+    clock = JumpingClock()
+    with shardq.connect(url, clock=clock) as client:
+        queue = client.create_queue("q", history_retention=30)
+        gone = queue.consumer(name=dead)
+        clock.jump(HOUR)
+        gone.receive(1)
+        clock.jump(-HOUR)
+        queue.producer().send(b"a")
+        with queue.consumer(name="m") as consumer:
+            consumer.receive(1).ack()
+            for _ in range(20):
+                clock.jump(6)
+                consumer.receive(1)
+        assert queue.counts().processed == 0
+        assert [each.name for each in queue.consumers() if each.alive] == []
+
+
+def test_a_full_queue_drops_the_oldest_though_another_client_did_so_while_the_clock_was_ahead(
+    url: str,
+) -> None:
+    clock = JumpingClock()
+    with shardq.connect(url, clock=clock) as gone, shardq.connect(url, clock=clock) as client:
+        queue = gone.create_queue("q", max_messages=5, overflow="drop_oldest")
+        queue.producer().send_many([b"old"] * 5)
+        for ahead in (HOUR, 2 * HOUR):
+            clock.jump(ahead)
+            expire_caches(queue)
+            queue.producer().send(b"ahead")
+            clock.jump(-ahead)
+        seen = client.queue("q")
+        for _ in range(20):
+            expire_caches(seen)
+            seen.producer().send(b"new")
+            clock.jump(1)
+        assert seen.counts().ready + seen.counts().delayed <= 5
 
 
 STEPS = st.one_of(

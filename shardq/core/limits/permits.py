@@ -11,6 +11,8 @@ These rules keep the number of permits that are held within the limit:
 - **A released permit has its old place again**, which is long ago. So it is free at once, though the clock was ahead
   at its release. The token of a claim has its moment. A caller that finds no permit shortens the lease of a claim that
   lies in the future. It then lasts as long from now as it was claimed for.
+- **A permit that a hint hides is found.** A caller that finds no permit probes their shard without hints, every ten
+  seconds at most. What a client that was killed within a release leaves is put right so.
 - **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
   for some seconds by the client that claims them. A permit is never finished, so that a limit can be raised again.
 """
@@ -150,8 +152,10 @@ class Permits:
         """
         taken = self._find(count, limit, lease)
         missing = count - count_of(taken)
-        if missing and self._is_time_to_make(limit, urgent=not taken) and self.make(limit, period or lease):
-            taken += self._find(missing, limit, lease)
+        if missing and self._is_time_to_make(limit, urgent=not taken):
+            made = self.make(limit, period or lease)
+            if made or (not taken and self._offers_one()):
+                taken += self._find(missing, limit, lease)
         return taken
 
     def make(self, limit: int, usual: int | None = None) -> bool:
@@ -277,6 +281,11 @@ class Permits:
             if count < piece.count:
                 beyond.append(piece.part(count, piece.count - count))
         return below, beyond
+
+    def _offers_one(self) -> bool:
+        """Return whether a permit is free, by a probe without hints: no consumer probes the queue of permits so."""
+        (probe,) = self._context.retry(self._context.store.probe, [self._shard], deep=True)
+        return probe.priority is not None
 
     def _is_time_to_make(self, limit: int, *, urgent: bool) -> bool:
         """Return whether this client has not made this number yet.

@@ -27,7 +27,8 @@ class KnownShard(msgspec.Struct):
     offered_at: int  # since when this reader sees what the shard offers now
     deep_after: int = FIRST_DEEP_PROBE  # from then on until the next deep probe
     deep_alone: bool = False  # the last one failed: in a separate request the next time
-    avoid_until: int = 0
+    avoided_from: int = 0
+    avoided_for: int = 0
     stale: bool = False  # something was done in the shard since it was seen
     glanced: bool = False  # something may lie ahead that a full probe would show
 
@@ -66,6 +67,15 @@ class KnownShard(msgspec.Struct):
         if probe.shard.is_grouped and not (self.probe.empty and probe.empty):
             self.drop_at = now + DROP_GROUPS_AFTER
         self.probe = probe
+
+    def avoid(self, now: int, microseconds: int) -> None:
+        """Leave it alone for a moment."""
+        self.avoided_from, self.avoided_for = now, microseconds
+
+    def avoided_until(self, now: int) -> int:
+        """Return until when it is left alone; a moment in the past if it is not."""
+        over = is_over(self.avoided_from, self.avoided_for, now)
+        return 0 if over else self.avoided_from + self.avoided_for
 
     def needs_probe(self, now: int, rest: int) -> bool:
         """Return whether something changed there, its next due time has come, or it has rested for that long."""

@@ -168,7 +168,7 @@ class ShardReader:
     def avoid(self, shard: Shard, microseconds: int) -> None:
         """Leave the shard alone for a moment, as other claims got ahead of this consumer's."""
         if (known := self._known.get(shard)) is not None:
-            known.avoid_until = self._store.now() + microseconds
+            known.avoid(self._store.now(), microseconds)
 
     def survey(self, layout: Layout, *, thorough: bool = False) -> None:
         """Probe the shards that may have messages, and choose candidates among them.
@@ -210,7 +210,7 @@ class ShardReader:
             if self._probing.is_failing(shard)
             else moment
             for shard, known in self._known.items()
-            if (moment := self._next(shard, known)) is not None
+            if (moment := self._next(shard, known, now)) is not None
         ]
         rest = self._rest
         moments += [
@@ -298,7 +298,7 @@ class ShardReader:
             for shard, known in self._known.items()
             if known.probe.priority is not None
             and known.probe.due is not None
-            and (thorough or known.avoid_until <= now)
+            and (thorough or known.avoided_until(now) <= now)
             and not self._probing.is_failing(shard)
             and (thorough or self._ownership.is_own(shard.number) or self._taken_from(shard, known) <= now)
         ]
@@ -310,9 +310,11 @@ class ShardReader:
         is_next = self._ownership.ranks[shard.number] == 1
         return min(late, known.offered_at + self._patience) if is_next else late
 
-    def _next(self, shard: Shard, known: KnownShard) -> int | None:
+    def _next(self, shard: Shard, known: KnownShard, now: int) -> int | None:
         probe = known.probe
-        stealable = None if probe.due is None else max(self._taken_from(shard, known), known.avoid_until)
+        stealable = (
+            None if probe.due is None else max(self._taken_from(shard, known), known.avoided_until(now))
+        )
         moments = [moment for moment in (stealable, probe.next_due) if moment is not None]
         return min(moments, default=None)
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from shardq.storage.cassandra import directory, queues
 from shardq.storage.cassandra.queues import Incarnations
 from shardq.storage.cassandra.session import Session
-from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer, latest_end
 
 __all__ = ["deregister", "drop", "register", "seen"]
 
@@ -37,7 +37,7 @@ def register(
     listed = directory.listings(session, list(called.values()))
     live: dict[str, list[str]] = {name: [] for name in called.values()}
     for name, each, expires_at in live_rows():
-        if expires_at > now:
+        if now < expires_at <= latest_end(now, lifetime):
             live[name].append(each)
     known = {
         queue: Registration(

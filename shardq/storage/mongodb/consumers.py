@@ -15,7 +15,7 @@ from shardq.storage.mongodb import directory, queues, schema
 from shardq.storage.mongodb.documents import CONSUMER, DELETED_AFTER, QUEUE, UNTIL, Document
 from shardq.storage.mongodb.queues import Incarnations
 from shardq.storage.mongodb.session import Session
-from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer, latest_end
 from shardq.storage.requests import QueueRecord
 
 __all__ = ["CONSUMERS", "deregister", "drop", "expire", "register", "seen"]
@@ -75,7 +75,7 @@ def _counted(
     if known:
         _count(session, known.values(), consumer, now + lifetime)
     try:
-        return _read(session, queues, known.values(), now)
+        return _read(session, queues, known.values(), {"$gt": now, "$lte": latest_end(now, lifetime)})
     except SchemaMismatch:
         _uncount(session, known.values(), consumer)
         raise
@@ -89,10 +89,10 @@ def _count(session: Session, names: Collection[str], consumer: str, until: int) 
         )
 
 
-def _read(session: Session, names: Sequence[str], called: Collection[str], now: int) -> _Registrations:
+def _read(session: Session, names: Sequence[str], called: Collection[str], live: Document) -> _Registrations:
     """Read the records of the queues, and consumers and shards of those that are called so, in one request.
 
-    Raises SchemaMismatch.
+    ``live`` is the filter for the ends of registrations. Raises SchemaMismatch.
     """
     pipeline: list[Document] = [
         {"$match": queues.among(names)},
@@ -100,8 +100,8 @@ def _read(session: Session, names: Sequence[str], called: Collection[str], now: 
         _beside(schema.VERSIONS, {"_id": "shardq"}, {_VERSION: "$version"}),
     ]
     if called:
-        live = {"$or": [_of(name) for name in called], UNTIL: {"$gt": now}}
-        pipeline.append(_beside(CONSUMERS, live, {_CONSUMER: "$_id"}))
+        counted = {"$or": [_of(name) for name in called], UNTIL: live}
+        pipeline.append(_beside(CONSUMERS, counted, {_CONSUMER: "$_id"}))
         listed = {"$or": [directory.of_queue(name) for name in called]}
         pipeline.append(_beside(directory.SHARDS, listed, {_SHARD: "$_id"}))
     with session.translated(writing=False):

@@ -8,7 +8,7 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.connections import Address, Sql
 from shardq.storage.postgresql.locks import LONG
-from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer, latest_end
 from shardq.storage.requests import QueueRecord
 
 __all__ = ["deregister", "expire", "register", "seen"]
@@ -27,7 +27,10 @@ _REGISTER = f"""
         ON CONFLICT (queue_key, name) DO UPDATE SET expires_at = excluded.expires_at
     )
     SELECT (SELECT version FROM @meta), f.*,
-        ARRAY(SELECT c.name FROM @consumer c WHERE c.queue_key = f.queue_key AND c.expires_at > $4 AND c.name <> $2),
+        ARRAY(
+            SELECT c.name FROM @consumer c
+            WHERE c.queue_key = f.queue_key AND c.expires_at > $4 AND c.expires_at <= $5 AND c.name <> $2
+        ),
         ARRAY(
             SELECT ARRAY[s.time_shard, s.number] FROM @shard s WHERE s.queue_key = f.queue_key
             ORDER BY s.time_shard, s.number
@@ -50,7 +53,7 @@ def register(
     sql: Sql, names: Sequence[str], consumer: str, lifetime: int, address: Address, now: int
 ) -> Registrations:
     """Count the consumer among the live ones of each queue; None for one that does not exist."""
-    rows = sql.all(_REGISTER, list(names), consumer, now + lifetime, now)
+    rows = sql.all(_REGISTER, list(names), consumer, now + lifetime, now, latest_end(now, lifetime))
     schema.check_version(rows[0][0] or 0, address)
     found: dict[str, Registration] = {}
     for _, key, name, settings, version, others, shards in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer
+from shardq.storage.records import REMEMBERED, Registration, Registrations, SeenConsumer, latest_end
 from shardq.storage.sqlite import directory, queues
 
 __all__ = ["deregister", "expire", "register", "seen"]
@@ -14,7 +14,7 @@ _REGISTER = """
     INSERT INTO [consumer] (queue, name, expires_at) VALUES (?1, ?2, ?3)
     ON CONFLICT (queue, name) DO UPDATE SET expires_at = ?3
 """
-_LIVE = "SELECT name FROM [consumer] WHERE queue = ? AND expires_at > ? ORDER BY name"
+_LIVE = "SELECT name FROM [consumer] WHERE queue = ? AND expires_at > ? AND expires_at <= ? ORDER BY name"
 _SEEN = "SELECT name, expires_at FROM [consumer] WHERE queue = ? AND expires_at > ? ORDER BY name"
 _RESIGN = "DELETE FROM [consumer] WHERE queue = ? AND name = ?"
 _EXPIRE = "DELETE FROM [consumer] WHERE queue = ? AND expires_at <= ?"
@@ -34,7 +34,7 @@ def _register(
     if record is None:
         return None
     sql.execute(_REGISTER, (queue, consumer, now + lifetime))
-    live = tuple(each for (each,) in sql.execute(_LIVE, (queue, now)))
+    live = tuple(each for (each,) in sql.execute(_LIVE, (queue, now, latest_end(now, lifetime))))
     return Registration(record, live, directory.listing(sql, queue))
 
 

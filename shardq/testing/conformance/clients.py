@@ -179,6 +179,16 @@ class ConsumerContract(Contract):
         bench.advance(0.000001)
         assert self._register(bench, "two") == ("two",)
 
+    def test_a_consumer_that_registered_while_the_clock_was_ahead_is_not_live(self, bench: Bench) -> None:
+        self._register(bench, "ahead", 3600)
+        self._register(bench, "right", 100)
+        assert self._register(bench, "asking", 60) == ("asking", "right")
+        assert [each.consumer for each in bench.store.seen_consumers(bench.queue)] == [
+            "ahead",
+            "asking",
+            "right",
+        ]
+
     def test_a_consumer_that_deregistered_is_no_longer_live(self, bench: Bench) -> None:
         self._register(bench, "one")
         self._register(bench, "two")
@@ -206,7 +216,7 @@ class ConsumerContract(Contract):
         for shard in shards:
             bench.given(shard=shard)
         bench.register_consumer("gone", 10, *queues)
-        bench.register_consumer("b", 600, queues[1])
+        bench.register_consumer("b", 100, queues[1])
         bench.advance(20)
         # When a consumer is registered in all
         registrations = bench.store.register_consumer(

@@ -172,7 +172,7 @@ class NameContract(Contract):
         bundles = {shard: bench.given(2, shard=shard) for shard in (bench.shard, there)}
         for shard in bundles:
             bench.store.reserve_keys(shard.queue, [DedupeEntry("k", f"of {shard}")], bench.duration(600))
-            bench.register_consumer(f"of {shard.queue}", 600, shard.queue)
+            bench.register_consumer(f"of {shard.queue}", 100, shard.queue)
         # When both are swept
         for shard in bundles:
             bench.other.sweep(Sweep(shard.queue, 0))
