@@ -25,6 +25,7 @@ _PAGE = 500  # of what is iterated over
 _CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
 _CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
+_REFUSED = "cannot schedule new futures"  # how the error of an executor begins that takes no calls any more
 _ENDED = (
     "the main thread has ended, so Python makes no calls in threads: join the threads of event loops in it"
 )
@@ -119,8 +120,7 @@ class Threads:
         except RuntimeError as error:
             if self.closed:
                 raise Closed(_CLOSED) from error
-            if not threading.main_thread().is_alive():  # then no executor takes calls
-                future.cancel()
+            if str(error).startswith(_REFUSED):  # the main thread ends: the pool has not taken the call
                 raise Closed(_ENDED) from error
             # The pool has taken the call by then. If it has threads, they make it; without one, nothing does.
             if (apart or not self._begun.is_set()) and future.cancel():
