@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypedDict, TypeVar, cast
+from typing import Final, Literal, Protocol, TypedDict, TypeVar, cast
 
 import msgspec
 
@@ -38,9 +38,6 @@ from shardq.storage.abilities import SavedStore
 from shardq.storage.listening import Waiter
 from shardq.storage.records import latest_end
 from shardq.storage.requests import EntryState, Peek
-
-if TYPE_CHECKING:
-    from shardq.client.client import Client
 
 __all__ = [
     "ONE_SHARD",
@@ -334,13 +331,13 @@ def count_queue(queue: Queue) -> QueueState:
     return QueueState(to_datetime(now), counts, len(states), consumers)
 
 
-def fault_of_file(client: Client, most_bytes: int) -> str:
-    """Return what is wrong with the file of a client's store; "" for a sound one, and for a store on a server.
+def fault_of_file(queues: QueuePattern, most_bytes: int) -> str:
+    """Return what is wrong with the file of the store of queues; "" for a sound one, and for a store on a server.
 
     Of a file above ``most_bytes`` only the list of queues is read. Raises StoreUnavailable for one that is in use.
     """
-    store = client._contexts.store
-    if not client.queues() and any(each.name == "file" and not each.ok for each in store.diagnose()):
+    store, retry = queues._contexts.store, queues._contexts.retry
+    if not retry(store.list_queues) and any(each.name == "file" and not each.ok for each in store.diagnose()):
         return "does not exist"
     if not store.capabilities.backup_tools:
         try:

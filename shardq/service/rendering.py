@@ -44,7 +44,7 @@ def made_templates() -> jinja2.Environment:
         size=size,
         in_path=in_path,
         as_id=as_id,
-        pattern=re.escape,
+        pattern=as_pattern,
         pretty=pretty,
         compact=compact,
         as_fields=as_fields,
@@ -131,6 +131,15 @@ def as_id(name: str) -> str:
     'mail_2f_eu_2e_dead'
     """
     return re.sub(r"[^A-Za-z0-9-]", lambda found: f"_{ord(found[0]):x}_", name)
+
+
+def as_pattern(name: str) -> str:
+    """Return an expression of scripts that only a name matches. There an escaped ``-`` is an error, which is ignored.
+
+    >>> as_pattern("mail-eu")
+    'mail-eu'
+    """
+    return re.escape(name).replace(r"\-", "-")
 
 
 def pretty(value: Any) -> str:

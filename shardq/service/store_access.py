@@ -105,7 +105,7 @@ class StoreReads:
         reads = (
             self.checks if await self.names() else self.shared
         )  # a file without queues is small, or missing
-        check = partial(asyncio.to_thread, fault_of_file, self.sync, CHECKED_BYTES)
+        check = partial(asyncio.to_thread, fault_of_file, self.sync.pattern("**"), CHECKED_BYTES)
         return await reads.read("file", check)
 
     async def settings(self, queue: str) -> QueueSettings:

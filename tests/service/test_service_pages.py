@@ -254,3 +254,10 @@ def test_pages_under_a_prefix_link_below_it(url) -> None:
 )
 def test_wrong_addresses_are_pages_that_say_so(ui, orders, path: str) -> None:
     assert ui.get(path).status_code in (400, 404, 405)
+
+
+def test_a_name_with_a_hyphen_is_confirmed_by_an_expression_that_scripts_can_read(ui, url) -> None:
+    with shardq.connect(url) as client:
+        client.create_queue("mail-eu.new")
+    page = ui.get("/queues/mail-eu.new").text
+    assert page.count(r'pattern="mail-eu\.new"') == 2  # to purge and to delete
