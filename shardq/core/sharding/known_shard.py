@@ -74,7 +74,7 @@ class KnownShard(msgspec.Struct):
 
     def avoided_until(self, now: int) -> int:
         """Return until when it is left alone; a moment in the past if it is not."""
-        over = is_over(self.avoided_from, self.avoided_for, now)
+        over = has_passed(self.avoided_from, self.avoided_for, now)
         return 0 if over else self.avoided_from + self.avoided_for
 
     def needs_probe(self, now: int, rest: int) -> bool:
