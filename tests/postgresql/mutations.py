@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from shardq.storage.postgresql import bundles, claims, groups, settling
+from shardq.storage.postgresql.rows import BEHIND
 
 __all__ = ["MUTATIONS"]
 
@@ -51,7 +52,7 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         groups,
         "_ARM",
         "AND s.processed_at IS NULL\n",
-        f"AND s.processed_at IS NULL AND s.due >= {groups.BEHIND}\n",
+        f"AND s.processed_at IS NULL AND s.due >= {BEHIND}\n",
     ),
     "an ack does not let the next of a group go": lambda: _nothing(settling, "_arm"),
 }
