@@ -8,6 +8,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -21,6 +23,7 @@ from shardq.storage.postgresql.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Fenced, Span
 from shardq.testing import BundleFactory, ManualClock
 from tests.postgresql.lossy_proxy import PostgresProxy
+from tests.processes import eventually
 from tests.steps import EXPECTED, MINUTE, STEPS, clear, counted, prepared
 
 pytestmark = pytest.mark.server
@@ -234,3 +237,22 @@ def test_an_interrupt_while_the_schema_is_applied_stays_one_though_the_connectio
     monkeypatch.setattr("shardq.storage.postgresql.schema.migrations", interrupted)
     with pytest.raises(KeyboardInterrupt):
         store.create_schema()
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout=1000", "default_transaction_isolation=serializable"])
+def test_clients_apply_the_schema_together_whatever_their_role_has_set(
+    open_store: Callable[..., PostgresStore], postgresql_url: str, setting: str
+) -> None:
+    name = f"t{os.urandom(5).hex()}"
+    stores = [
+        open_store(f"{postgresql_url}?schema={name}&options={quote(f'-c {setting}')}") for _ in range(2)
+    ]
+    waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    with psycopg.connect(postgresql_url, autocommit=True) as other, ThreadPoolExecutor() as threads:
+        other.execute("SELECT pg_advisory_lock(hashtextextended(%s, 7526476))", (name,))
+        applied = [threads.submit(store.create_schema) for store in stores]
+        assert eventually(lambda: other.execute(waits).rowcount == len(stores) or applied[0].done())
+        time.sleep(1.5)  # longer than the timeout
+        other.execute("SELECT pg_advisory_unlock_all()")
+        assert [each.exception(60) for each in applied] == [None, None]
+        other.execute(f"DROP SCHEMA {name} CASCADE")

@@ -75,6 +75,36 @@ def test_an_append_sees_what_was_finished_while_it_waited(
     assert store.count(shard).ready == 0
 
 
+def test_a_repeated_append_takes_back_what_was_finished_while_it_waited_for_another_message(
+    store: PostgresStore, open_store: Callable[..., PostgresStore], shard: Shard, schema_url: str
+) -> None:
+    factory = BundleFactory(store.now)
+    waited, finished = factory(1), factory(1)
+    store.append(Append(shard, (factory(1),)))
+    finish(store, shard)
+    address, _ = parse(schema_url)
+    with psycopg.connect(address.conninfo) as other:
+        other.execute(
+            f"""
+            INSERT INTO {address.schema}.slice
+                (shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at)
+            SELECT shard_key, %s::uuid, 0, 1, 1, 0, 0, 0, 0
+            FROM {address.schema}.shard s JOIN {address.schema}.queue q USING (queue_key) WHERE q.name = %s
+            """,
+            (waited.id.hex(), shard.queue),
+        )
+        append = Append(shard, (waited, finished))
+        waiting = threading.Thread(target=open_store().append, args=(append,))
+        waiting.start()
+        until_blocked(other)
+        store.append(Append(shard, (finished,), fresh=True))
+        finish(store, shard)
+        other.rollback()
+        waiting.join()
+    assert store.find(shard, waited.id, 0) is not None
+    assert store.find(shard, finished.id, 0) is None
+
+
 def test_a_table_that_is_used_again_keeps_nobody_from_it(store: PostgresStore, schema_url: str) -> None:
     address, _ = parse(schema_url)
     store.create_schema()

@@ -9,11 +9,13 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import psycopg
 import pytest
 
+import shardq
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
@@ -30,6 +32,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory, ManualClock
 from shardq.testing.messages import Message, of_bundle, of_spans
+from tests.postgresql.mutations import MUTATIONS
 from tests.postgresql.stepped_clients import STEPPED, Scheduler
 from tests.steps import MINUTE, claim, persist
 
@@ -54,8 +57,8 @@ class World:
         self.scheduler = Scheduler(self.monitor)
 
 
-@pytest.fixture(scope="module")
-def world(postgresql_url: str) -> Iterator[World]:
+@contextmanager
+def opened(postgresql_url: str) -> Iterator[World]:
     schema = f"t{os.urandom(5).hex()}"
     world = World(f"{postgresql_url}?schema={schema}&{STEPPED}")
     with world.scheduler.installed():
@@ -64,6 +67,12 @@ def world(postgresql_url: str) -> Iterator[World]:
         store.close()
     world.monitor.execute(f"DROP SCHEMA {schema} CASCADE")
     world.monitor.close()
+
+
+@pytest.fixture(scope="module")
+def world(postgresql_url: str) -> Iterator[World]:
+    with opened(postgresql_url) as world:
+        yield world
 
 
 class History:
@@ -80,7 +89,7 @@ class History:
         self._leaving = set[Message]()  # whose ack, release or move has begun
         self.is_short = False  # a claim got less than it wanted
         self.first: list[Message] = []  # what was there before, in the order of delivery
-        for _ in range(chance.randint(1, 3)):
+        for _ in range(chance.randint(1, 6)):
             bundle = self.bundle(chance)
             self.send(world.stores[0], bundle)
             self.first = sorted([*self.first, *of_bundle(bundle)])
@@ -235,3 +244,11 @@ def test_no_order_of_statements_loses_or_doubles_a_message(
     world: World, seed: int, grouped: bool, faults: int
 ) -> None:
     play(world, seed, grouped=grouped, faults=faults, mixed=True).check_end()
+
+
+@pytest.mark.parametrize("name", list(MUTATIONS))
+def test_a_defect_is_found_by_some_history(postgresql_url: str, name: str) -> None:
+    found = pytest.raises((AssertionError, shardq.ShardqError))
+    with opened(postgresql_url) as world, MUTATIONS[name](), found:
+        for seed in range(HISTORIES):
+            play(world, seed, grouped=seed % 2 == 1, mixed=seed % 4 < 2).check_end()

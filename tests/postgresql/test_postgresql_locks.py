@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import psycopg
@@ -131,3 +132,29 @@ def test_answers_of_sorted_settlements_belong_to_their_requests(store: PostgresS
     )
     told = store.settle([first, second])
     assert [each.gone for each in told] == [(gone,), ()]
+
+
+def test_a_claim_that_waited_takes_nothing_that_another_one_took_meanwhile(
+    store: PostgresStore, open_store: Callable[..., PostgresStore], shard: Shard, schema_url: str
+) -> None:
+    # Given a message that is held, and removed by a transaction that is not committed
+    make, token = BundleFactory(store.now), os.urandom(16)
+    bundles = [make(1) for _ in range(3)]
+    store.append(Append(shard, tuple(bundles)))
+    claim = Claim(shard, token, 1, MINUTE)
+    (held,) = store.claim(claim).slices
+    address, _ = parse(schema_url)
+    with psycopg.connect(address.conninfo) as other, ThreadPoolExecutor() as threads:
+        other.execute(
+            f"DELETE FROM {address.schema}.slice WHERE bundle_id = %s::uuid", (held.bundle.id.hex(),)
+        )
+        # When its claim is repeated, and waits for that, and another claim takes the next message
+        repeated = threads.submit(open_store().claim, claim)
+        until_blocked(other)
+        (next_,) = store.claim(Claim(shard, os.urandom(16), 1, MINUTE)).slices
+        other.commit()
+        # Then the repeated claim takes the one after it
+        (taken,) = repeated.result(30).slices
+    assert sorted([held.bundle.id, next_.bundle.id, taken.bundle.id]) == sorted(
+        bundle.id for bundle in bundles
+    )

@@ -39,6 +39,7 @@ pytestmark = [pytest.mark.server, pytest.mark.long, pytest.mark.timeout(900)]
 MANY = 100_000
 OFTEN = 7  # times that each step is done: after five the server may plan a statement for all values
 BATCH = 50
+RARE = "SELECT EXISTS (SELECT FROM"  # of each table of finished ids, once before it is emptied
 PAGES_OF_A_READ, PAGES_OF_A_ROW = (
     400,
     12,
@@ -338,6 +339,8 @@ def offences(world: World, step: Callable[[World], None]) -> Iterator[str]:
         step(world)
     assert world.plans.scans, "the server reports its plans"
     for scan in world.plans.scans:
+        if scan.statement.startswith(RARE):
+            continue
         if scan.rows > 10 * BATCH:
             yield f"many rows are read: {scan}"
         elif scan.pages > PAGES_OF_A_READ + PAGES_OF_A_ROW * scan.rows:

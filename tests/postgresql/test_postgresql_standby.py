@@ -133,7 +133,9 @@ def test_the_doctor_warns_of_commits_that_a_failover_may_undo(pair: Pair, level:
 def test_a_role_that_wants_other_messages_is_told_of_commits_that_stop_waiting(
     pair: Pair, level: str
 ) -> None:
-    PostgresStore(parse(pair.url)[0]).create_schema()
+    owner = PostgresStore(parse(pair.url)[0])
+    owner.create_schema()
+    owner.close()
     with pair.connect(pair.primary) as connection:
         connection.execute("CREATE ROLE silent LOGIN SUPERUSER")
         connection.execute(f"ALTER ROLE silent SET client_min_messages = {level}")
