@@ -43,7 +43,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
+_STARTED = "extract(epoch FROM pg_postmaster_start_time())::text"  # it differs between servers
+_DATABASE = f"SELECT current_database(), current_setting('transaction_isolation'), {_STARTED}"
 _ABORT = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
@@ -158,11 +159,14 @@ class JoinedSession(Session):
         if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
             self._on_loop = LoopCursor(self._driver, connection, begins=begins)
         self._sql = Sql(self._driver, self.address.schema, self.now, outside, self._on_loop)
-        ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
-        if database != self.address.database:
+        ((database, isolation, server),) = self._translated_here(lambda sql: sql.all(_DATABASE))
+        if server != outside.server:  # as far as is known: it may have started again
+            ((outside.server,),) = outside.read(lambda sql: sql.all(f"SELECT {_STARTED}"))
+        if database != self.address.database or server != outside.server:
+            where = "" if server == outside.server else " of another server"
             raise InvalidSetting(
-                f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
-                "the database of the queues"
+                f"connection={shown(connection)} is to the database {database!r}{where}, not to {self.address}: "
+                "connect to the database of the queues"
             )
         if isolation != READ_COMMITTED:
             raise InvalidSetting(
