@@ -161,8 +161,9 @@ class Client(Wraps[shardq.client.Client]):
         a rollback. All else is as in :meth:`shardq.Client.transaction`.
         """
         driver = await _driver_connection(connection)
-        on_loop = OnLoop(driver, partial(in_loop, self._threads.loop()))
+        loop = self._threads.loop()
         threads = Threads(1, joins=True, busy=getattr(driver, "lock", None))  # psycopg's
+        on_loop = OnLoop(driver, partial(in_loop, loop), threads.wake)
         try:
             sync = await threads.run(self._sync.transaction, connection=on_loop)
             yield Client(sync, threads=threads)

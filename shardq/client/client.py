@@ -253,8 +253,9 @@ class Client(Closing):
         MongoDB replica set it is the pymongo ``ClientSession`` on which the transaction was started. A driver that
         begins transactions itself has one begun. Messages are sent, acked or moved when the application commits, and
         never when it rolls back. Messages that another client has received are acked and released by their receipts.
-        The block does not end the transaction. It is used by one thread; after the transaction it raises Closed. An ack
-        raises LeaseLost also for a message that is not stored any more, because another consumer may have done the work
+        The block does not end the transaction. It is used by one thread. After the transaction it raises Closed, unless
+        another one was begun on the connection of SQLite or PostgreSQL: then it continues in that. An ack raises
+        LeaseLost also for a message that is not stored any more, because another consumer may have done the work
         and acked it.
 
         Nothing is repeated: after an error roll back, and do all of it again. Hooks are called within the transaction.
@@ -275,6 +276,11 @@ class Client(Closing):
         0
         """
         self._retry.check_open()
+        if self._contexts.outside is not None:
+            raise UnsupportedByStore(
+                f"connection={shown(connection)}: this client is within a transaction itself: use it for all that is "
+                "part of that, and for another transaction the client that made it"
+            )
         if not self._store.capabilities.transactions:
             self._retry(self._store.ping)  # which tells a replica set
         if not self._store.capabilities.transactions:
@@ -302,16 +308,17 @@ class Client(Closing):
         """Return when the store has answered. Nothing is changed, nothing is repeated, and no schema is needed.
 
         Raises StoreUnavailable, with the remedy, when the store has not answered within ``timeout`` seconds. An SQLite
-        store answers when its file can be read, or can be made in its folder. Raises Closed after :meth:`close`.
+        store answers when its file can be read, or can be made in its folder. Within a :meth:`transaction` it is asked
+        outside of that. Raises Closed after :meth:`close`.
         """
         check_number("timeout", timeout, 0.001, 3_600.0)
         self._retry.check_open()
-        ping(self._store, timeout)
+        ping((self._contexts.outside or self._contexts).store, timeout)
 
     def diagnose(self) -> tuple[Finding, ...]:
         """Return facts about the health of the store, with a remedy for each that is not in order."""
         self._retry.check_open()
-        return self._store.diagnose()
+        return (self._contexts.outside or self._contexts).store.diagnose()
 
     @property
     def counters(self) -> Counters:

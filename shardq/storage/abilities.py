@@ -80,12 +80,14 @@ class TransactionalStore(Store, Protocol):
 class OnLoop(msgspec.Struct, eq=False):
     """A connection of an asyncio driver, for a store within its transaction, whose requests come from a thread.
 
-    ``run`` runs a coroutine on the event loop of the connection, and returns its result in the thread. When the
-    application has ``left`` the transaction, on the loop, no statement may begin any more.
+    ``run`` runs a coroutine on the event loop of the connection, and returns its result in the thread. ``call_soon``
+    calls a function there, and does not wait for that. When the application has ``left`` the transaction, on the loop,
+    no request may begin any more.
     """
 
     connection: object
     run: Callable[[Coroutine[Any, Any, Any]], Any]
+    call_soon: Callable[[Callable[[], object]], object]
     left: bool = False
 
     def __repr__(self) -> str:

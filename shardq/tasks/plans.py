@@ -30,6 +30,7 @@ __all__ = [
     "bucket_of",
     "check_plan",
     "empty_bucket",
+    "grouped_step",
     "is_empty",
     "is_worth_assigning",
     "joined",
@@ -218,6 +219,16 @@ def tasks_in(queue: str, steps: Sequence[Step], buckets: Mapping[int, Bucket]) -
     if (bucket := next(iter(buckets.values()), None)) is not None:
         found |= tasks_in(queue, read_plan(bucket.plan).steps, bucket.buckets)
     return found
+
+
+def grouped_step(steps: Sequence[Step], buckets: Mapping[int, Bucket]) -> Step | None:
+    """Return a step of a group, also one in a bucket; None if there is none."""
+    for number, step in enumerate(steps):
+        bucket = buckets.get(number)
+        found = step if bucket is None else grouped_step(read_plan(bucket.plan).steps, bucket.buckets)
+        if found is not None and found.group is not None:
+            return found
+    return None
 
 
 def empty_bucket(queue: str, keep: float) -> tuple[Step, Bucket]:

@@ -22,7 +22,16 @@ from shardq.storage.per_process import OwnLock
 from shardq.storage.requests import EntryState
 from shardq.tasks.entries import KEEP, NAME, RUN, STEP, WORKFLOW, in_run, key_of, run_of, split_step, step_id
 from shardq.tasks.options import TaskOptions
-from shardq.tasks.plans import AssignedIds, Plan, is_worth_assigning, read_plan, read_plans
+from shardq.tasks.plans import (
+    AssignedIds,
+    Bucket,
+    Plan,
+    Step,
+    grouped_step,
+    is_worth_assigning,
+    read_plan,
+    read_plans,
+)
 from shardq.tasks.result_backend import ResultBackend
 
 __all__ = ["TaskClient", "cut", "settings_for"]
@@ -77,6 +86,12 @@ class TaskClient:
         """Raise the errors of the options of messages, so that a call that is refused creates no queue."""
         if queue not in self._opened_queues:
             check_sends(self.client._contexts, queue, messages)  # noqa: SLF001 - as a send does
+
+    def check_groups(self, steps: Sequence[Step], buckets: Mapping[int, Bucket]) -> None:
+        """Raise UnsupportedByStore for a step of a group that no worker could send, as the store has no groups."""
+        contexts = self.client._contexts  # noqa: SLF001 - as above
+        if not contexts.store.capabilities.groups and (step := grouped_step(steps, buckets)) is not None:
+            check_sends(contexts, step.queue, [OutgoingMessage(body=b"", group=step.group)])
 
     def settings(self, queue: str, tasks: Collection[str] = ()) -> QueueSettings:
         """Return the settings of a queue of tasks, at most a second old. One that is missing is created."""

@@ -98,6 +98,7 @@ class Workflow(msgspec.Struct, frozen=True):
         body = check_plan(write_plan(plan))
         message = OutgoingMessage(body=body, headers={NAME: WORKFLOW, KEEP: 0.0}, delay=delay)
         task_client, queue = self.app.task_client, self.steps[plan.first[0]].queue
+        task_client.check_groups(self.steps, self.buckets)
         tasks, sending = tasks_in(queue, self.steps, self.buckets), within(task_client, transaction)
         if self.buckets:
             root = Bucket(body, self.buckets)

@@ -33,7 +33,7 @@ from shardq.storage.mongodb.shard_rows import ShardRows
 from shardq.storage.mongodb.store import MongoStore
 from shardq.storage.mongodb.url import parse
 from shardq.storage.requests import Acknowledge, Append, Claim, Forward, QueueRecord, Span
-from shardq.tasks import Task, Tasks
+from shardq.tasks import Task, Tasks, chain, group
 from shardq.testing import BundleFactory
 from shardq.testing.seam import store_of
 from tests.local_server import local_server
@@ -284,8 +284,10 @@ def test_a_forward_to_another_shard_of_a_standalone_server_is_refused_with_the_r
     [
         lambda add: add.options(group="g").send(1),
         lambda add: add.options(group="g").signature(1).schedule("s", every=60),
+        lambda add: chain(add.signature(1), add.options(group="g").signature(2)).send(),
+        lambda add: group(add.options(group="g").signature(number) for number in range(250)).send(),
     ],
-    ids=["send", "schedule"],
+    ids=["send", "schedule", "workflow", "large group"],
 )
 def test_a_task_of_a_group_that_a_standalone_server_refuses_creates_no_queue(
     mongodb_url: str, send: Callable[[Task[[int], int, int]], object]

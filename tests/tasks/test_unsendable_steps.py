@@ -19,11 +19,13 @@ from tests.tasks.sums import Sums
 
 
 class WithoutGroups(WrappedStore):
-    """A store that keeps the order of no groups."""
+    """A store that keeps the order of no groups, as is seen after the workflow was sent."""
+
+    is_seen = False
 
     @property
     def capabilities(self) -> Capabilities:
-        return msgspec.structs.replace(self.inner.capabilities, groups=False)
+        return msgspec.structs.replace(self.inner.capabilities, groups=not self.is_seen)
 
     def append(self, request: Append) -> Any:
         assert not request.shard.is_grouped
@@ -88,10 +90,12 @@ def test_whoever_waits_is_told_why_and_other_tasks_go_on(
     threads: int,
 ) -> None:
     monkeypatch.setattr(plans, "MIN_ASSIGNED", 2)
-    with shardq.Client(WithoutGroups(open_store(url, clock))) as client:
+    store = WithoutGroups(open_store(url, clock))
+    with shardq.Client(store) as client:
         small = client.create_queue("small", max_message_bytes=1_000)
         sums = Echoing(client)
         result, other = make(sums).send(), sums.add.send(20, 3)
+        store.is_seen = True
         for _ in range(2):
             TaskWorker(sums.tasks, client, threads=threads, idle_exit=0).run()
         assert other.get(timeout=0) == 23

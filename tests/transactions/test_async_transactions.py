@@ -110,6 +110,53 @@ def test_no_statement_follows_an_end_of_the_transaction_that_comes_at_any_moment
     run(main)
 
 
+def test_no_statement_comes_between_one_of_the_application_and_the_end_that_waits_behind_it(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
+        for turns in range(60):
+            async with client.transaction(connection=connection) as within:
+                producer = (await within.queue(queue.name)).producer()
+                beside = [asyncio.ensure_future(producer.send(b"x", dedupe_key=f"{turns}"))]
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                for call in (lambda: connection.execute("SELECT 1"), connection.commit):
+                    beside.append(asyncio.ensure_future(call()))
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+                await asyncio.wait(beside)
+            assert connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
+
+    run(main)
+
+
+def test_a_commit_between_its_statements_stores_no_part_of_a_request(run) -> None:
+    async def main(client: shardq.aio.Client, queue: shardq.aio.Queue, connection: Any) -> None:
+        wait, left, commits = connection.wait, -1, list[asyncio.Future[None]]()
+
+        async def wait_and_commit(*args: Any, **options: Any) -> Any:
+            """Wait for an answer of the server. Another task commits after some of them."""
+            nonlocal left
+            answer = await wait(*args, **options)
+            left -= 1
+            if left == 0:
+                commits.append(asyncio.ensure_future(connection.commit()))
+            return answer
+
+        connection.wait = wait_and_commit
+        for requests in range(1, 12):
+            async with client.transaction(connection=connection) as within:
+                producer = (await within.queue(queue.name)).producer()
+                left = requests
+                sending = asyncio.ensure_future(producer.send(b"x", group=f"{requests}"))
+                await asyncio.wait([sending])
+                await asyncio.gather(*commits)
+            left = -1
+            await connection.rollback()
+        stored = (await queue.counts()).ready
+        assert len(await queue.consumer().receive(100)) == stored
+
+    run(main)
+
+
 @pytest.mark.parametrize("times", [1, 2, 5])
 def test_a_cancelled_send_leaves_no_statement_behind_the_rollback(
     run, postgresql_url: str, times: int

@@ -15,6 +15,7 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not i
 import shardq  # noqa: E402
 from shardq.storage.abilities import TransactionEnded  # noqa: E402
 from shardq.worker import Worker  # noqa: E402
+from tests.local_server import local_server  # noqa: E402
 from tests.postgresql.blocked import until_blocked  # noqa: E402
 
 pytestmark = pytest.mark.server
@@ -135,6 +136,19 @@ def test_another_driver_is_refused_with_a_remedy(client: shardq.Client, queue: s
     for connection in (SimpleNamespace(), SimpleNamespace(connection=SimpleNamespace()), None):
         with pytest.raises(shardq.InvalidSetting, match="psycopg 3"):
             client.transaction(connection=connection)
+
+
+def test_a_database_of_the_same_name_on_another_server_is_refused(
+    client: shardq.Client, queue: shardq.Queue
+) -> None:
+    with local_server("postgresql", "--without-fsync") as (url, _), shardq.connect(url) as other:
+        other.create_queue(queue.name)
+        with psycopg.connect(url) as app:
+            with pytest.raises(shardq.InvalidSetting, match="of another server"):
+                client.transaction(connection=app)
+            with other.transaction(connection=app) as within:
+                within.queue(queue.name).producer().send(b"x")
+        assert other.queue(queue.name).counts().ready == 1
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE_READ", "SERIALIZABLE"])

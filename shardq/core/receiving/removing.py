@@ -57,7 +57,12 @@ def purge(context: QueueContext) -> int:
         return f"{'some' if unanswered else purged} messages are removed, others may be left: repeat the call"
 
     with reporting_done(done):
-        for shard in context.retry(context.store.shards, context.name):
+        shards = context.retry(context.store.shards, context.name)
+        if (
+            not shards and context.outside is not None
+        ):  # a store that refuses it there does so for an empty queue, too
+            shards = (Shard(context.name, 0, 0),)
+        for shard in shards:
             answer = context.retry.ask(context.store.purge, shard)
             purged += answer.value
             unanswered = unanswered or answer.after_unknown

@@ -30,7 +30,7 @@ _REMEDIES = {
     "3D000": "does not exist: create the database, or correct its name in the URL",
     "42501": "refused the request: give this user its rights on the schema",
     _READ_ONLY: "takes no writes: name the primary in the URL, or all servers; if it is the primary, set "
-    "default_transaction_read_only = off for this user",
+    "default_transaction_read_only = off for this user, and begin no transaction with READ ONLY",
     "53100": "is short of disk space: free some",
     "26000": "lost a prepared statement, as a pooler between does: add prepare=false to the URL",
     "42P05": "has another prepared statement of that name, as a pooler between does: add prepare=false to the URL",

@@ -7,7 +7,8 @@ that is refused has changed nothing by then. A later failure or interrupt ends t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack
+from contextlib import nullcontext
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast
 
 import psycopg
 from msgspec.structs import replace
@@ -42,7 +43,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_DATABASE = "SELECT current_database(), current_setting('transaction_isolation')"
+_STARTED = "extract(epoch FROM pg_postmaster_start_time())::text"  # it differs between servers
+_DATABASE = f"SELECT current_database(), current_setting('transaction_isolation'), {_STARTED}"
 _ABORT = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
@@ -58,17 +60,18 @@ _REFUSED = {
 class LoopCursor:
     """Runs each statement on the event loop of its connection, while the thread that asks for it waits.
 
-    A statement begins only within the transaction: nothing may slip behind its end, where the driver would begin
-    another one for it. ``begins`` lets the first statement begin the transaction.
+    From the first statement of a request to its :meth:`end` it holds the lock of the connection. So a statement of the
+    application, which may end the transaction, comes before or after all of the request. A request begins only within
+    the transaction: behind its end the driver would begin another one. ``begins`` lets the first one begin it.
     """
 
     def __init__(self, connection: psycopg.AsyncConnection[Any], on_loop: OnLoop, *, begins: bool) -> None:
         self._connection, self._on_loop, self._begins = connection, on_loop, begins
-        self._cursor: psycopg.AsyncRawCursor[Row] = psycopg.AsyncRawCursor(connection, row_factory=tuple_row)
+        unlocked = cast("psycopg.AsyncConnection[Any]", _Unlocked(connection))
+        self._cursor: psycopg.AsyncRawCursor[Row] = psycopg.AsyncRawCursor(unlocked, row_factory=tuple_row)
         self._rows: list[Row] = []
+        self._holds_lock = False
         self.rowcount = -1
-        self.aborts = False
-        """True: a statement may also begin when the application leaves, which must not commit a part of a request."""
 
     @property
     def adapters(self) -> AdaptersMap:
@@ -78,26 +81,34 @@ class LoopCursor:
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = None, binary: bool | None = None
     ) -> LoopCursor:
-        """Carry out a statement. Raises Closed after the end of the transaction."""
+        """Carry out a statement. The first one of a request raises Closed after the end of the transaction."""
         self._rows = self._on_loop.run(self._execute(query, params, prepare, binary))
         return self
 
     async def _execute(self, query: Any, params: Any, prepare: bool | None, binary: bool | None) -> list[Row]:
-        connection = self._connection
-        while connection.lock.locked():  # by a statement of the application, which may end the transaction
-            async with connection.lock:
-                pass
-        # From here to the begin of the statement nothing else runs on the loop, as the lock is free.
-        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
-        is_left = self._on_loop.left and not self.aborts
-        if is_left or connection.closed or (is_idle and not self._begins):
-            raise Closed(
-                "the transaction of the application has ended: join another one with client.transaction()"
-            )
-        self._begins = False
+        if not self._holds_lock:
+            await self._begin()
         await self._cursor.execute(query, params, prepare=prepare, binary=binary)
         self.rowcount = self._cursor.rowcount
         return await self._cursor.fetchall() if self._cursor.description is not None else []
+
+    async def _begin(self) -> None:
+        connection = self._connection
+        await connection.lock.acquire()
+        is_idle = connection.info.transaction_status == TransactionStatus.IDLE
+        if self._on_loop.left or connection.closed or (is_idle and not self._begins):
+            connection.lock.release()
+            raise Closed(
+                "the transaction of the application has ended: join another one with client.transaction()"
+            )
+        self._begins, self._holds_lock = False, True
+        _check_mode(connection)
+
+    def end(self) -> None:
+        """Let the application use its connection again, after a request."""
+        if self._holds_lock:
+            self._holds_lock = False
+            self._on_loop.call_soon(self._connection.lock.release)
 
     def close(self) -> None:
         """Close the connection."""
@@ -111,6 +122,17 @@ class LoopCursor:
     def fetchone(self) -> Row | None:
         """Return the next row."""
         return self._rows.pop(0) if self._rows else None
+
+
+class _Unlocked:
+    """A connection for a cursor whose statements run while the lock of the connection is held already."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self.lock = nullcontext()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
 
 
 class JoinedSession(Session):
@@ -137,11 +159,14 @@ class JoinedSession(Session):
         if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
             self._on_loop = LoopCursor(self._driver, connection, begins=begins)
         self._sql = Sql(self._driver, self.address.schema, self.now, outside, self._on_loop)
-        ((database, isolation),) = self._translated_here(lambda sql: sql.all(_DATABASE))
-        if database != self.address.database:
+        ((database, isolation, server),) = self._translated_here(lambda sql: sql.all(_DATABASE))
+        if server != outside.server:  # as far as is known: it may have started again
+            ((outside.server,),) = outside.read(lambda sql: sql.all(f"SELECT {_STARTED}"))
+        if database != self.address.database or server != outside.server:
+            where = "" if server == outside.server else " of another server"
             raise InvalidSetting(
-                f"connection={shown(connection)} is to the database {database!r}, not to {self.address}: connect to "
-                "the database of the queues"
+                f"connection={shown(connection)} is to the database {database!r}{where}, not to {self.address}: "
+                "connect to the database of the queues"
             )
         if isolation != READ_COMMITTED:
             raise InvalidSetting(
@@ -204,11 +229,7 @@ class JoinedSession(Session):
         return self._translated_here(do, *args)
 
     def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
-        if self._driver.info.pipeline_status != PipelineStatus.OFF:
-            raise InvalidSetting(
-                f"connection={shown(self._driver)} is in pipeline mode, where a statement returns no rows: use shardq "
-                "outside of the block of `connection.pipeline()`"
-            )
+        _check_mode(self._driver)
         before = self._sql.changes
         try:
             return do(self._sql, *args)
@@ -228,11 +249,12 @@ class JoinedSession(Session):
                 f"a part of a request would be in the application's transaction, roll it back: {error}",
                 retryable=False,
             ) from error
+        finally:
+            if self._on_loop is not None:
+                self._on_loop.end()
 
     def _abort_transaction(self) -> None:
         """Have the server refuse to commit the transaction, a part of which may be missing."""
-        if self._on_loop is not None:
-            self._on_loop.aborts = True
         try:
             if self._driver.info.transaction_status == TransactionStatus.INTRANS:
                 self._sql.script(_ABORT)
@@ -287,6 +309,14 @@ class JoinedStore(WrappedStore):
                 f"{what} cannot be part of a transaction of the application on PostgreSQL: do that outside of it"
             )
         return do(*args, **kwargs)
+
+
+def _check_mode(driver: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    if driver.info.pipeline_status != PipelineStatus.OFF:
+        raise InvalidSetting(
+            f"connection={shown(driver)} is in pipeline mode, where a statement returns no rows: use shardq "
+            "outside of the block of `connection.pipeline()`"
+        )
 
 
 def _driver_of(connection: object, kind: type[C]) -> C:

@@ -43,6 +43,9 @@ class Session:
     is_own = True
     """False: it is part of a transaction of the application."""
 
+    server = ""
+    """When the server has started, as far as that was asked for."""
+
     def __init__(self, address: Address, now: Callable[[], int], pool_size: int = POOL_SIZE) -> None:
         self.address, self.now = address, now
         self._pool = PerProcess(

@@ -56,6 +56,35 @@ class JoinedClientContract(ApplicationContract, JoiningContract):
         assert (before.ready, before.in_flight) == (0, 1)
         assert (after.ready, after.in_flight) == ((2, 0) if commits else (0, 1))
 
+    @needs_transactions
+    def test_a_client_in_a_transaction_answers_pings_and_joins_no_other(
+        self, apps: Applications, begun: ApplicationTransaction
+    ) -> None:
+        with apps.client.transaction(connection=begun.connection) as within:
+            within.ping(timeout=PATIENCE)
+            with pytest.raises(UnsupportedByStore, match="within a transaction itself"):
+                within.transaction(connection=begun.connection)
+
+    @needs_transactions
+    def test_a_purge_is_done_or_refused_whatever_the_queue_holds(
+        self, apps: Applications, begun: ApplicationTransaction
+    ) -> None:
+        begun.roll_back()
+        names = apps.name, f"{apps.name}/unused"
+        used, _ = (apps.client.create_queue(each) for each in names)
+        used.producer().send(b"one")
+        begun.begin()
+        refused = list[str]()
+        with apps.client.transaction(connection=begun.connection) as within:
+            for each in names:
+                try:
+                    within.queue(each).purge()
+                except UnsupportedByStore:
+                    refused.append(each)
+        begun.roll_back()
+        assert len(refused) != 1
+        assert self._ready(apps) == 1
+
     @ends
     @needs_transactions
     def test_keys_and_groups_stand_or_fall_with_the_transaction(
