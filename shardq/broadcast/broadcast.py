@@ -24,10 +24,10 @@ from shardq.base.waits import Flag
 from shardq.client import Client, check_client
 from shardq.client.batch import Batch
 from shardq.client.consumer import Consumer
-from shardq.client.queue_internals import ONE_SHARD, use
+from shardq.client.queue_internals import use
 from shardq.core.message import Message, StoredMessage
 from shardq.core.sending.prepared import check_bodies
-from shardq.core.settings import check_number
+from shardq.core.settings import ONE_SHARD, check_number
 from shardq.errors import Closed, InvalidName, LeaseLost, PartialSend, QueueNotFound, ShardqError
 from shardq.storage.per_process import forks
 from shardq.storage.requests import EntryState

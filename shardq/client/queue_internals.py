@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
-from typing import Final, Literal, Protocol, TypedDict, TypeVar, cast
+from typing import Literal, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -40,7 +40,6 @@ from shardq.storage.records import latest_end
 from shardq.storage.requests import EntryState, Peek
 
 __all__ = [
-    "ONE_SHARD",
     "QueueState",
     "at_last_delivery",
     "bodies_due",
@@ -69,20 +68,12 @@ __all__ = [
 ]
 
 
-class _OneShard(TypedDict):
-    shards: int
-    time_shards: int
-    max_deliveries: None
-
-
-ONE_SHARD: Final[_OneShard] = {"shards": 1, "time_shards": 1, "max_deliveries": None}
-"""The settings of a small queue that a package makes for itself: one shard, and no dead letters."""
-
 _PAGE = 1_000
 
 # ruff: noqa: SLF001 - it is of the same house
 
 _deliveries = attrgetter("deliveries")
+_position = attrgetter("bundle_id", "position")
 
 
 def consumer_of(
@@ -148,9 +139,7 @@ def holders_of(queue: Queue, keys: Sequence[str]) -> list[str | None]:
     the entry is being changed: ask with :meth:`Queue.get`.
     """
     found = UniqueKeys(queue._context).exchange_all([(key, None, None) for key in keys])
-    return [
-        None if each is None else "" if each.incoming or each.replaced else each.current for each in found
-    ]
+    return [None if one is None else "" if one.incoming or one.replaced else one.current for one in found]
 
 
 def found_in(queue: Queue, ids: Sequence[str]) -> Mapping[str, StoredMessage]:
@@ -323,8 +312,8 @@ def count_queue(queue: Queue) -> QueueState:
     context = queue._context
     states, now = queue.shard_states(), context.store.now()
     counts = total([state.counts for state in states])
-    latest = latest_end(now, REGISTRATION_LIFETIME)
     seen = context.retry(context.store.seen_consumers, context.name)
+    latest = latest_end(now, REGISTRATION_LIFETIME)
     consumers = sum(now < each.until <= latest for each in seen)
     if not consumers and counts.in_flight:
         consumers = sum(each.alive for each in queue.consumers())
@@ -332,20 +321,20 @@ def count_queue(queue: Queue) -> QueueState:
 
 
 def fault_of_file(queues: QueuePattern, most_bytes: int) -> str:
-    """Return what is wrong with the file of the store of queues; "" for a sound one, and for a store on a server.
+    """Return what is wrong with the file of the store, "" if nothing; of a file above ``most_bytes`` see less.
 
-    Of a file above ``most_bytes`` only the list of queues is read. Raises StoreUnavailable for one that is in use.
+    Raises StoreUnavailable for one that is in use.
     """
     store, retry = queues._contexts.store, queues._contexts.retry
     if not retry(store.list_queues) and any(each.name == "file" and not each.ok for each in store.diagnose()):
         return "does not exist"
-    if not store.capabilities.backup_tools:
-        try:
+    try:
+        if not store.capabilities.backup_tools:  # it has a file
             cast("SavedStore", store).check_integrity(most_bytes=most_bytes)
-        except StoreUnavailable as error:
-            if error.retryable:
-                raise
-            return "is damaged"
+    except StoreUnavailable as error:
+        if error.retryable:
+            raise
+        return "is damaged"
     return ""
 
 
@@ -357,8 +346,4 @@ def use(queue: Queue) -> None:
 def waiting_in(queue: Queue) -> list[StoredMessage]:
     """Return the ready and delayed messages, in the order in which they were sent by one client."""
     found = [each for each in queue.peek(MANY) if each.state in (EntryState.READY, EntryState.DELAYED)]
-    return sorted(found, key=lambda message: _place(MessageId.parse(message.id)))
-
-
-def _place(identity: MessageId) -> tuple[bytes, int]:
-    return identity.bundle_id, identity.position
+    return sorted(found, key=lambda message: _position(MessageId.parse(message.id)))

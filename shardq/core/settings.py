@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import NoneType
-from typing import Any, Literal, TypedDict, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypedDict, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -17,6 +17,7 @@ from shardq.errors import InvalidName, InvalidSetting, UnreadableSettings
 from shardq.storage.store import Capabilities
 
 __all__ = [
+    "ONE_SHARD",
     "OnDeadLetter",
     "Overflow",
     "QueueSettings",
@@ -173,6 +174,16 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 # Made with the module, as all of shardq's: msgspec (0.22) ends the process with a segmentation fault when two threads
 # are the first to decode a struct. One thread reads what the other has not filled in yet.
 _decoder = msgspec.json.Decoder(QueueSettings)
+
+
+class _OneShard(TypedDict):
+    shards: int
+    time_shards: int
+    max_deliveries: None
+
+
+ONE_SHARD: Final[_OneShard] = {"shards": 1, "time_shards": 1, "max_deliveries": None}
+"""The settings of a small queue that a package makes for itself: one shard, and no dead letters."""
 
 
 class QueueSettingsArguments(TypedDict, total=False):

@@ -20,7 +20,8 @@ from shardq.base.clock import microseconds, to_datetime
 from shardq.base.outgoing_message import OutgoingMessage
 from shardq.base.shard import INTERNAL
 from shardq.client import Client
-from shardq.client.queue_internals import ONE_SHARD, bodies_due
+from shardq.client.queue_internals import bodies_due
+from shardq.core.settings import ONE_SHARD
 from shardq.errors import InvalidSetting, QueueNotFound
 from shardq.history.samples import TOTAL, Row, Sample
 

@@ -22,8 +22,7 @@ from shardq.base.waits import BackgroundThread
 from shardq.client import Client
 from shardq.client.consumer import Consumer
 from shardq.client.queue import Queue
-from shardq.client.queue_internals import ONE_SHARD
-from shardq.core.settings import check_number
+from shardq.core.settings import ONE_SHARD, check_number
 from shardq.errors import OutcomeUnknown, PartialSend, QueueNotFound, ShardqError
 from shardq.history.archive import COARSE, FINE, FOLDER, Archive
 from shardq.history.sampler_lease import LONGEST_SECONDS, SamplerLease

@@ -10,8 +10,9 @@ from contextlib import suppress
 
 from shardq.client import Client
 from shardq.client.consumer import Consumer
-from shardq.client.queue_internals import ONE_SHARD, shorten_leases
+from shardq.client.queue_internals import shorten_leases
 from shardq.core.message import Message
+from shardq.core.settings import ONE_SHARD
 from shardq.errors import LeaseLost, QueueNotFound
 
 __all__ = ["LONGEST_SECONDS", "SamplerLease"]

@@ -135,8 +135,10 @@ class World:
         self.make = BundleFactory(self.store.now)
         self.monitor = psycopg.connect(self.address.conninfo, autocommit=True)
 
-    def run(self, statement: str, values: object = None) -> list[tuple[Any, ...]]:
-        done = self.monitor.execute(statement.format(self.address.schema), values)  # type: ignore[arg-type]
+    def run(
+        self, statement: str, values: Sequence[object] | Mapping[str, object] | None = None
+    ) -> list[tuple[Any, ...]]:
+        done = self.monitor.execute(statement.format(self.address.schema), values)
         return done.fetchall() if done.description else []
 
     def send(self, count: int, shard: Shard | None = None, *, messages: int = 1) -> None:

@@ -23,7 +23,9 @@ Every figure is the median of several rounds, the lowest and the highest in brac
 
 {note}Measure your own machine and store with `shardq bench --url URL`.
 """
-EACH_NOTE = "More of each store is measured by `make bench STORE=sqlite`, `cassandra`, `mongodb`, `postgresql`. "
+EACH_NOTE = (
+    "More of each store is measured by `make bench STORE=sqlite`, `cassandra`, `mongodb`, `postgresql`. "
+)
 QUICK_NOTE = "This was a quick run: the figures are rough. "
 
 TARGETS = """\
