@@ -281,7 +281,7 @@ def _chosen(
     rows = sql.all(
         _HELD_BY,
         shard_key,
-        [Id(piece.token or b"") for piece in lapsed],
+        [Id(token) for token in sorted({piece.token or b"" for piece in lapsed})],
         [piece.group for piece in lapsed],
         [piece.place for piece in lapsed],
     )
