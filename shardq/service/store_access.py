@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from contextvars import Context
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import islice
@@ -206,7 +207,8 @@ class Survey:
         self._asked = True
         if self._task is None or self._task.done():
             self._counted.clear()
-            self._task = asyncio.ensure_future(self._run_rounds())
+            # Not in the context of the page that began it, whose list of reads would grow for as long as it runs.
+            self._task = asyncio.create_task(self._run_rounds(), context=Context())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._counted.wait(), wait)
             if new := [
