@@ -67,7 +67,6 @@ __all__ = [
     "without_next_claim",
 ]
 
-
 _PAGE = 1_000
 
 # ruff: noqa: SLF001 - it is of the same house
@@ -321,9 +320,9 @@ def count_queue(queue: Queue) -> QueueState:
 
 
 def fault_of_file(queues: QueuePattern, most_bytes: int) -> str:
-    """Return what is wrong with the file of the store, "" if nothing; of a file above ``most_bytes`` see less.
+    """Return what is wrong with the file of the store; "" if nothing is, or it has none.
 
-    Raises StoreUnavailable for one that is in use.
+    A file above ``most_bytes`` is not read for damage. Raises StoreUnavailable for one that is in use.
     """
     store, retry = queues._contexts.store, queues._contexts.retry
     if not retry(store.list_queues) and any(each.name == "file" and not each.ok for each in store.diagnose()):

@@ -43,13 +43,13 @@ UNREADABLE = QueueNotFound, InvalidSetting
 """Errors of a queue that was deleted since it was listed, or whose settings cannot be read: lists leave it out."""
 
 HISTORY_SECONDS = INTERVAL_SECONDS - 1
-"""For so long a history is the answer to others. Less than the time between two samples, at which charts ask."""
+"""For these seconds a history is the answer to others: less than those between two samples, at which charts ask."""
 
 CHECKED_BYTES = 64_000_000
-"""Of a file that is checked for damage. A larger one takes too long."""
+"""The size of the largest file that is checked for damage. A larger one takes too long."""
 
 CHECK_SECONDS = 15.0
-"""Between two checks of a file with queues: each reads all of it."""
+"""The time between two checks of a file with queues. Each reads all of it."""
 
 THREADS = 24
 _PART = 25  # queues that the survey counts together
@@ -103,11 +103,14 @@ class StoreReads:
 
     async def file_fault(self) -> str:
         """Return what is wrong with the file of the store; "" if nothing is, or it has none. Read now and then."""
-        reads = (
-            self.checks if await self.names() else self.shared
-        )  # a file without queues is small, or missing
+        # A file without queues is small, or missing.
+        reads = self.checks if await self.names() else self.shared
         check = partial(asyncio.to_thread, fault_of_file, self.sync.pattern("**"), CHECKED_BYTES)
-        return await reads.read("file", check)
+        try:
+            return await reads.read("file", check)
+        except ShardqError:
+            self.checks.forget()  # it may be in use for a moment, and was not checked
+            raise
 
     async def settings(self, queue: str) -> QueueSettings:
         """Return the settings of a queue. Raises QueueNotFound."""
