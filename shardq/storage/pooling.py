@@ -111,10 +111,10 @@ class Pool(Generic[C]):
 
     def _replace(self, loan: _Loan) -> Any:
         """Return an idle connection that leads to the target, or a new one."""
-        while loan.connection is not None and loan.connection.target != self._target():
-            loan.connection.close()
+        while (connection := loan.connection) is not None and connection.target != self._target():
             with self._lock:
                 loan.connection = self._idle.pop() if self._idle else None
+            connection.close()  # no longer on loan: an interrupt here returns no closed connection
         if loan.connection is None:
             loan.connection = self._connect()
         return loan.connection
