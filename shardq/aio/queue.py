@@ -219,9 +219,8 @@ class Producer(Wraps[shardq.client.producer.Producer]):
     ) -> asyncio.CancelledError:
         """Store what was read when the call was cancelled; returns the error to raise."""
         storing = asyncio.ensure_future(self._threads.run(parts.store, block))
-        storing.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # maybe nobody asks for it
+        # After a second cancellation nothing else reads its error, which asyncio would then log.
+        storing.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait([storing])  # another cancellation does not wait
         if (error := storing.exception()) is not None:
             cancelled.__cause__ = error

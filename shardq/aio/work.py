@@ -113,9 +113,8 @@ class _Work:
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._finished = 0  # claimed: not begun, or running
-        self._unsettled: dict[
-            Message, Outcome | None
-        ] = {}  # with the outcome: a release until the handler ends
+        # With the outcome of each, which is a release until its handler ends.
+        self._unsettled: dict[Message, Outcome | None] = {}
         self._changed = asyncio.Event()
         self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
@@ -141,9 +140,7 @@ class _Work:
             if stopping is not None:
                 stopping.cancel()
             await self._ended()
-            if (
-                self._unsettled
-            ):  # something else has cancelled tasks that had not begun, or settled their messages
+            if self._unsettled:  # something else cancelled tasks before they began, or while they settled
                 await carried_out(self._settle_left())
         if self._error is not None:
             raise self._error

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from shardq.errors import ShardqError
 from shardq.service.endpoints import ACTIONS, Endpoint
-from shardq.service.forms import COOKIE as SAID
+from shardq.service.forms import COOKIE as FLASH_COOKIE
 from shardq.service.forms import FlashMessage, back_to, flash_message_in, form_given, report_of
 from shardq.service.keys import Grant
 from shardq.service.page_contents import PAGES, Content, Page
@@ -177,7 +177,7 @@ def _page(
     )
     response = HTMLResponse(text, status)
     if flash is not None and "hx-request" not in request.headers:
-        response.delete_cookie(SAID, path=_root(request) or "/")
+        response.delete_cookie(FLASH_COOKIE, path=_root(request) or "/")
     return response
 
 

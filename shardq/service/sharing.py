@@ -29,9 +29,8 @@ MOST_OF_A_KEY = 50
 """Of the listeners, so that one key does not keep the pages of all others from being updated."""
 
 
-_reads_of_page: ContextVar[list[tuple[float, float]]] = ContextVar(
-    "the reads of a page, when each began and ended"
-)
+# When each read of a page began and ended.
+_reads_of_page: ContextVar[list[tuple[float, float]]] = ContextVar("shardq_reads_of_page")
 
 
 class PageReads:

@@ -5,8 +5,8 @@ the group ``shardq.stores``. Those are read for other schemes only, as that is s
 takes the URL and a clock and returns a :class:`~shardq.storage.store.Store`; it makes no connection yet.
 
 The option ``signals`` of any store's URL is the URL of a channel for signals, which the store itself is not given.
-Lines are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and return
-a :class:`~shardq.storage.signals.OpenSignalChannel`.
+Channels are found in the same way, in a table or in the group ``shardq.signals``. Their functions take the URL and
+return a :class:`~shardq.storage.signals.OpenSignalChannel`.
 
 If a character of a password is not written as %XX, the rest of the password may be read as a host, a path, a database
 or an option. So stores take their URLs apart by :func:`read_url`, which refuses such a URL before any part of it gets

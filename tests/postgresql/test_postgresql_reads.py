@@ -40,10 +40,8 @@ MANY = 100_000
 OFTEN = 7  # times that each step is done: after five the server may plan a statement for all values
 BATCH = 50
 RARE = "SELECT EXISTS (SELECT FROM"  # of each table of finished ids, once before it is emptied
-PAGES_OF_A_READ, PAGES_OF_A_ROW = (
-    400,
-    12,
-)  # at most; a scan of the dead or finished rows reads a thousand or more
+# At most; a scan of the dead or finished rows reads a thousand pages or more.
+PAGES_OF_A_READ, PAGES_OF_A_ROW = 400, 12
 _SETTINGS = {
     "session_preload_libraries": "auto_explain",
     "auto_explain.log_min_duration": "0",

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shardq.service.endpoints import ACTIONS, ENDPOINTS, Endpoint
-from shardq.service.forms import COOKIE as SAID
+from shardq.service.forms import COOKIE as FLASH_COOKIE
 from tests.service.forms import token_of
 
 TRIES = 60
@@ -168,7 +168,7 @@ def _try_pages(web: Any, path: str, query: str, header: str, value: str) -> None
 def test_a_cookie_that_is_nested_deeply_breaks_no_page(serve) -> None:
     nested = b'{"x":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
     cookie = base64.urlsafe_b64encode(nested).decode()
-    assert serve(ui=True).get("/", headers={"cookie": f"{SAID}={cookie}"}).status_code == 200
+    assert serve(ui=True).get("/", headers={"cookie": f"{FLASH_COOKIE}={cookie}"}).status_code == 200
 
 
 def test_no_query_and_no_header_of_a_page_breaks_it(serve, orders) -> None:

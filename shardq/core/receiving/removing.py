@@ -58,9 +58,8 @@ def purge(context: QueueContext) -> int:
 
     with reporting_done(done):
         shards = context.retry(context.store.shards, context.name)
-        if (
-            not shards and context.outside is not None
-        ):  # a store that refuses it there does so for an empty queue, too
+        if not shards and context.outside is not None:
+            # A store that refuses a purge in a transaction refuses it for an empty queue, too.
             shards = (Shard(context.name, 0, 0),)
         for shard in shards:
             answer = context.retry.ask(context.store.purge, shard)
@@ -222,7 +221,7 @@ def _has_turn(context: QueueContext) -> bool:
         owner, _, moment = log.decide(key, f"{mine} {now}", _TURN).value.partition(" ")
         if owner == mine:
             return True
-        if int(moment or 0) <= now + JUMP:  # older clients tell none
+        if int(moment or 0) <= now + JUMP:  # older clients store none
             return False
         key = f"turn after {moment}"
 

@@ -64,7 +64,7 @@ def remove(session: Session, shard: Shard, bundle_id: bytes, position: int) -> b
 def expire(session: Session, shard: Shard, before: int, limit: int) -> int:
     """Give up to ``limit`` slices up that were processed before a moment; returns how many.
 
-    The low watermark of the history follows, so that the next look keeps off the tombstones.
+    The low watermark of the history follows, so that the next read skips the tombstones.
     """
     row = WideRow(session, str(shard))
     with session.lock(str(shard)):

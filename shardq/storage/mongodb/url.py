@@ -51,9 +51,8 @@ def parse(url: str) -> Address:
         )
     query = _OF_SRV.sub("", parts.query).lstrip("&;") if is_srv else parts.query
     _check(f"{parts.login}@{parts.hosts}" if "@" in url else parts.hosts, query)
-    database = unquote(parts.path).strip(
-        "/"
-    )  # reported only now, as behind a wrong host it may be of a password
+    # It is reported only now: behind a wrong host it may be a part of a password.
+    database = unquote(parts.path).strip("/")
     if not _DATABASE.fullmatch(database) or database in ("admin", "local", "config"):
         raise InvalidSetting(
             f"database {database!r} of the MongoDB URL cannot be used: write mongodb://host/database, with letters, "
