@@ -95,10 +95,9 @@ def redrive(
     Those that block their groups go first, each in its place. Each is moved as `forward` moves; after a crash,
     repeating it moves the rest. Dead letters of other queues are held until it ends, so that each is claimed once.
     Messages that were claimed and not moved are released at its end. Those that somebody else holds stay, which is
-    logged. Damaged messages stay dead letters; messages that
-    are removed meanwhile do not count. Raises QueuePaused. Raises MessageTooLarge at the end if some are above the
-    queue's limit; they stay dead letters. Raises QueueNotFound for a dead-letter queue. Raises OutcomeUnknown when the
-    store fails after some were moved.
+    logged. Damaged messages stay dead letters; messages that are removed meanwhile do not count. Raises QueuePaused.
+    Raises MessageTooLarge at the end if some are above the queue's limit; they stay dead letters. Raises QueueNotFound
+    for a dead-letter queue. Raises OutcomeUnknown when the store fails after some were moved.
     """
     if progress is not None:
         check_runs("progress", progress)

@@ -150,20 +150,20 @@ def first_places(pieces: Iterable[Piece]) -> dict[bytes, int]:
 
 def put_back(sql: Sql, shard_key: int, released: Sequence[Piece], now: int) -> None:
     """Release, without counting the delivery, messages held behind slices that are released."""
-    named = {(piece.bundle_id, piece.first) for piece in released}
+    keys = {(piece.bundle_id, piece.first) for piece in released}
     held = _held_behind(sql, shard_key, released)
-    _PUT_BACK.run(sql, shard_key, [each for each in held if (each.bundle_id, each.first) not in named], now)
+    _PUT_BACK.run(sql, shard_key, [each for each in held if (each.bundle_id, each.first) not in keys], now)
 
 
 def leave_alone(sql: Sql, shard_key: int, kept: Sequence[Piece], now: int) -> None:
     """Release, without counting the delivery, messages held behind slices that stay held."""
-    named = {(piece.bundle_id, piece.first) for piece in kept}
+    keys = {(piece.bundle_id, piece.first) for piece in kept}
     of_groups: dict[bytes, list[Piece]] = {}
     for each in _held_behind(sql, shard_key, kept):
         of_groups.setdefault(each.group, []).append(each)
     behind: list[Piece] = []
     for held in of_groups.values():
-        behind += dropwhile(lambda each: (each.bundle_id, each.first) in named, held)
+        behind += dropwhile(lambda each: (each.bundle_id, each.first) in keys, held)
     _PUT_BACK.run(sql, shard_key, behind, now)
 
 
@@ -267,13 +267,13 @@ def _chosen(
         for due, *columns in sql.all(_FOLLOWING, shard_key, names, places, wanted):
             piece = Piece(*columns)
             following.setdefault(piece.group, []).append((due, piece))
-    named = {(piece.bundle_id, piece.first) for piece in heads}
+    keys = {(piece.bundle_id, piece.first) for piece in heads}
     for head in heads:
         for due, piece in following.get(head.group, ()):
             if wanted <= 0 or not (piece.token is not None or due <= now):
                 break
             taken.append(piece)
-            named.add((piece.bundle_id, piece.first))
+            keys.add((piece.bundle_id, piece.first))
             wanted -= piece.count
     lapsed = [piece for piece in heads if piece.token is not None]
     if not lapsed:
@@ -286,4 +286,4 @@ def _chosen(
         [piece.place for piece in lapsed],
     )
     held = [Piece(*row) for row in rows]
-    return taken, [piece for piece in held if (piece.bundle_id, piece.first) not in named]
+    return taken, [piece for piece in held if (piece.bundle_id, piece.first) not in keys]
