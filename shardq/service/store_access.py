@@ -95,6 +95,7 @@ class StoreReads:
         self.histories = SharedReads(HISTORY_SECONDS)
         self.checks = SharedReads(CHECK_SECONDS)
         self.ticks = Ticks()
+        self._had_queues = False
         self.survey = Survey(self)
 
     async def names(self) -> tuple[str, ...]:
@@ -103,8 +104,11 @@ class StoreReads:
 
     async def file_fault(self) -> str:
         """Return what is wrong with the file of the store; "" if nothing is, or it has none. Read now and then."""
-        # A file without queues is small, or missing.
-        reads = self.checks if await self.names() else self.shared
+        names = await self.names()
+        if not (names or self._had_queues):
+            return ""  # the first queue makes the file
+        self._had_queues = True
+        reads = self.checks if names else self.shared  # a file without queues is small, or missing
         check = partial(asyncio.to_thread, fault_of_file, self.sync.pattern("**"), CHECKED_BYTES)
         try:
             return await reads.read("file", check)
@@ -214,9 +218,7 @@ class Survey:
             self._task = asyncio.create_task(self._run_rounds(), context=Context())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._counted.wait(), wait)
-            if new := [
-                name for name in names if name not in self._rows
-            ]:  # they cannot wait for the next round
+            if new := [name for name in names if name not in self._rows]:  # which cannot wait
                 await asyncio.wait_for(self._count_each(new), wait)
         return {name: row for name in names if (row := self._rows.get(name)) is not None}
 
@@ -238,11 +240,8 @@ class Survey:
             done = await self._count_all()
             self._counted.set()
             took = loop.time() - begun
-            rest = (
-                min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME / 2)), _LONGEST_REST)
-                if done
-                else _REST_AFTER_FAILURE
-            )
+            rest = min(max(_ROUND_PAUSE, rest_after(took, SHARE_OF_TIME / 2)), _LONGEST_REST)
+            rest = rest if done else _REST_AFTER_FAILURE
             shortest = max(took, _SHORTEST_REST)
             await asyncio.sleep(shortest)
             with suppress(TimeoutError):

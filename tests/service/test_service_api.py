@@ -53,7 +53,8 @@ def _ready(web: TestClient) -> tuple[int, str]:
 
 def test_readyz_says_that_the_file_of_the_store_is_missing_or_damaged_until_it_is_back(web, tmp_path) -> None:
     file, kept = tmp_path / "queue.db", tmp_path / "kept.db"
-    assert _ready(web) == (503, "the file of the store does not exist\n")
+    assert not file.exists()
+    assert _ready(web) == (200, "ok\n")  # the first queue may come through the service
     web.post(f"{API}/queues", json={"name": "orders"})
     assert _ready(web) == (200, "ok\n")
     web.post(f"{API}/messages/orders", json={"body": "x" * 100_000})
@@ -77,12 +78,18 @@ def test_readyz_says_that_the_file_of_the_store_is_missing_or_damaged_until_it_i
         assert str(file) not in text
         _replace(file, whole)
         assert _ready(web) == (200, "ok\n")
+    _remove(file)
+    assert _ready(web) == (503, "the file of the store does not exist\n")
+
+
+def _remove(file: Path) -> None:
+    for each in (file, *(file.with_name(file.name + log) for log in ("-wal", "-shm"))):
+        each.unlink(missing_ok=True)
 
 
 def _replace(file: Path, content: bytes) -> None:
     """Put a file in the place of another one that is in use, as a restore does."""
-    for log in ("-wal", "-shm"):
-        file.with_name(file.name + log).unlink(missing_ok=True)
+    _remove(file)
     fresh = file.with_name("fresh")
     fresh.write_bytes(content)
     fresh.replace(file)
