@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from urllib.parse import quote
 
 import psycopg
@@ -173,15 +174,14 @@ def test_a_server_that_ends_while_it_commits_may_have_stored_the_message(
     schema_url: str,
 ) -> None:
     host, port = parse(schema_url)[0].hosts[0].split(":")
-    panicking = Panicking(host, int(port))
-    failing = open_store(proxied.replace(f":{proxy.port}", f":{panicking.port}"))
     make = BundleFactory(store.now)
-    failing.append(Append(shard, (make(1),)))
-    panicking.arm(0)
-    with pytest.raises(OutcomeUnknown, match="No space left"):
-        failing.append(Append(shard, (make(1),), fresh=True))
-    assert store.count(shard).ready == 2
-    panicking.close()
+    with closing(Panicking(host, int(port))) as panicking:
+        failing = open_store(proxied.replace(f":{proxy.port}", f":{panicking.port}"))
+        failing.append(Append(shard, (make(1),)))
+        panicking.arm(0)
+        with pytest.raises(OutcomeUnknown, match="No space left"):
+            failing.append(Append(shard, (make(1),), fresh=True))
+        assert store.count(shard).ready == 2
 
 
 class FailingClock(ManualClock):

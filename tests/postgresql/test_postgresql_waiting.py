@@ -175,7 +175,7 @@ def test_a_client_that_hears_nothing_stays_asleep(store: PostgresStore, shard: S
     Waiter(store).wait([shard.queue], 0.1)
     (listening,) = (each for each in threading.enumerate() if each.name == "shardq-signals")
     status = Path(f"/proc/self/task/{listening.native_id}/status")
-    eventually(store.signals.watches)
+    assert eventually(store.signals.watches)
     time.sleep(0.5)  # the connection may be at its first statements
 
     def waits() -> int:
