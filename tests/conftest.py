@@ -49,6 +49,9 @@ STORES = {"conformance", "spark"}
 Other tests on a server are long.
 """
 
+AGAIN = "test_sqlite_of_applications.py"
+"""What every store has to do, once more on SQLite."""
+
 REPEATED = {
     "test_broken_off.py",
     "test_contended_unique_keys.py",
@@ -146,10 +149,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     contracts: set[tuple[object, ...]] = set()
     spared: list[pytest.Item] = []
     for item in items:
-        if item.get_closest_marker("server"):
+        if item.get_closest_marker("server") or item.path.name == AGAIN:
             item.add_marker(
                 pytest.mark.no_cover
-            )  # it runs what those on SQLite run, and a store that is not measured
+            )  # it runs what those on SQLite run; coverage doubles its time
         is_further = _is_further_variant(item, contracts)
         if is_further and "[standalone" in item.name:
             spared.append(item)  # the replica set runs each variant
@@ -200,8 +203,9 @@ def _is_long(item: pytest.Item) -> bool:
 
 
 def _is_further_variant(item: pytest.Item, contracts: set[tuple[object, ...]]) -> bool:
-    """Tell whether a contract comes again on a server, with other parameters. Notes the first of each."""
-    if item.path.parent.name != "conformance" or item.get_closest_marker("server") is None:
+    """Tell whether a contract comes again on a server, or on SQLite, with other parameters. Notes the first of each."""
+    is_again = item.get_closest_marker("server") is not None or item.path.name == AGAIN
+    if item.path.parent.name != "conformance" or not is_again:
         return False
     name, server = getattr(item, "originalname", item.name), "[standalone" in item.name
     contract = (item.path, getattr(item, "cls", None), name, server)

@@ -218,7 +218,7 @@ class Connection(H11Protocol):
         self._bound_the_wait()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request. After the answer to a request whose body then goes wrong, nothing can be sent."""
+        """Refuse bytes that are not a request. After an answer whose request then goes wrong, nothing can be sent."""
         try:
             super().send_400_response(msg)
         except h11.LocalProtocolError:

@@ -12,7 +12,7 @@ These rules keep the number of permits that are held within the limit:
   at its release. The token of a claim has its moment. A caller that finds no permit shortens the lease of a claim that
   lies in the future. It then lasts as long from now as it was claimed for.
 - **A permit that a hint hides is found.** A caller that finds no permit probes their shard without hints, every ten
-  seconds at most. What a client that was killed within a release leaves is put right so.
+  seconds at most. This finds the permits of a client that was killed within a release.
 - **Only permits with a number below the limit are used.** Others, which were made under a higher limit, are put aside
   for some seconds by the client that claims them. A permit is never finished, so that a limit can be raised again.
 """
