@@ -106,6 +106,8 @@ def test_a_body_that_does_not_end_in_time_is_refused_on_every_path(
     parts = [each for each in (then, {"type": "http.request", "body": b"{", "more_body": True}) if each]
 
     async def receive() -> dict[str, Any]:
+        if then == {"type": "http.disconnect"} and not parts:
+            return then  # again, as servers answer whoever asks after it
         return parts.pop() if parts else await asyncio.get_running_loop().create_future()
 
     async def send(message: dict[str, Any]) -> None:
