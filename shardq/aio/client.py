@@ -41,9 +41,9 @@ def connect(
 ) -> Client:
     """Open the store that a URL names, for the event loop that uses the client first.
 
-    Nothing is connected, and no thread is started, before it is needed. Blocking calls are made in up to ``threads``
-    threads, 1 to 64. Hooks are called in them, and around sends and handlers in the loop. The other options are those
-    of :func:`shardq.connect`. Raises InvalidSetting.
+    Nothing is connected, and no thread is started, before it is needed; the path of an SQLite file is resolved at once.
+    Blocking calls are made in up to ``threads`` threads, 1 to 64. Hooks are called in them, and around sends and
+    handlers in the loop. The other options are those of :func:`shardq.connect`. Raises InvalidSetting.
     """
     check_number("threads", threads, 1, MOST_THREADS, whole=True)
     sync = shardq.client.connect(

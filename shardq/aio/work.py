@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
@@ -199,13 +199,22 @@ class _Work:
         self._claimed += len(batch)
         self._unsettled.update(dict.fromkeys(batch, _UNBEGUN))
         for chain in chains_of(batch):
-            task = asyncio.ensure_future(self._work(chain))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._start(self._work, list(chain))
 
-    async def _work(self, chain: list[Message]) -> None:
+    def _start(
+        self, call: Callable[[list[Message]], Coroutine[None, None, None]], left: list[Message]
+    ) -> None:
+        task = asyncio.ensure_future(call(left))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._has_ended, left))
+
+    def _has_ended(self, left: list[Message], task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if left:  # something else has cancelled it before it began, such as a handler
+            self._start(self._return, left)
+
+    async def _work(self, left: list[Message]) -> None:
         """Work messages one after the other, until one is not finished."""
-        left = list(chain)
         try:
             while left and not (self._cancelled or self._stopping):
                 message = left[0]
@@ -224,11 +233,16 @@ class _Work:
             self._error = error
             self._stop()
         finally:
-            try:
-                await carried_out(self._release(left))
-            finally:
-                self._claimed -= len(left)
-                self._changed.set()
+            await self._return(left)
+
+    async def _return(self, left: list[Message]) -> None:
+        """Release messages that are not worked."""
+        try:
+            await carried_out(self._release(left))
+        finally:
+            self._claimed -= len(left)
+            left.clear()
+            self._changed.set()
 
     @asynccontextmanager
     async def _slot(self) -> AsyncGenerator[None, None]:

@@ -338,6 +338,27 @@ def test_a_handler_that_cancels_its_own_task_does_not_end_the_work(run, suspends
     run(main)
 
 
+def test_a_handler_that_cancels_all_tasks_but_the_work_does_not_stop_it(run) -> None:
+    async def main(client: shardq.aio.Client) -> None:
+        queue = await client.create_queue("jobs", max_deliveries=3, retry_delay=0.0)
+        await queue.producer().send_many([b"cancels", *(b"%d" % number for number in range(30))])
+        working, worked = asyncio.current_task(), []
+
+        async def handler(message: shardq.aio.Message) -> None:
+            if message.body == b"cancels":
+                for task in asyncio.all_tasks() - {working, asyncio.current_task()}:
+                    task.cancel()  # most of them before they have begun
+            worked.append(message.body)
+
+        async with asyncio.timeout(60):
+            assert await shardq.aio.work(queue, handler, concurrency=4, prefetch=20, wait=0.2) == 31
+        assert len(worked) == len(set(worked)) == 31
+        counts = await queue.counts()
+        assert (counts.ready, counts.in_flight) == (0, 0)
+
+    run(main)
+
+
 @pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
 def test_a_plain_function_as_a_handler_ends_the_work_and_its_message_stays(url: str, hooks) -> None:
     async def main() -> None:
