@@ -36,7 +36,7 @@ def sentry() -> Iterator[Sent]:
         dsn="https://key@localhost/1", transport=sent, default_integrations=False, shutdown_timeout=0
     )
     yield sent
-    sentry_sdk.init()
+    sentry_sdk.init(default_integrations=False)  # the default ones patch Starlette for all later tests
 
 
 def recipe(*wanted: str) -> list[type[Any]]:

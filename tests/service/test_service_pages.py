@@ -58,10 +58,10 @@ def test_one_thing_is_written_as_one(ui, make_letters) -> None:
 
 def test_bodies_are_shown_only_when_they_are_asked_for(ui, orders) -> None:
     with orders.producer() as producer:
-        identity = producer.send(b'{"card": ["4711"]}')
-    assert "4711" not in ui.get("/messages/orders").text
-    assert "4711" not in ui.get(f"/message/{identity}").text
-    assert "4711" in ui.get("/messages/orders?bodies=true").text
+        identity = producer.send(b'{"card": ["pin-4711"]}')
+    assert "pin-4711" not in ui.get("/messages/orders").text
+    assert "pin-4711" not in ui.get(f"/message/{identity}").text
+    assert "pin-4711" in ui.get("/messages/orders?bodies=true").text
     assert "<b>card</b>" in ui.get(f"/message/{identity}?body=true").text
 
 

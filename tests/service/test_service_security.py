@@ -258,19 +258,19 @@ def test_the_log_of_an_action_has_the_number_of_changes(serve, make_letters, cap
 
 def test_a_mask_decides_what_is_shown_of_a_body(serve, orders) -> None:
     with orders.producer() as producer:
-        ids = [producer.send(each) for each in (b"card 4711", b"hide", b"fail")]
+        ids = [producer.send(each) for each in (b"card pin-4711", b"hide", b"fail")]
 
     def mask(queue: str, body: bytes) -> str | None:
         assert queue == "orders"
         if body == b"fail":
             raise ValueError(body)
-        return None if body == b"hide" else body.decode().replace("4711", "****")
+        return None if body == b"hide" else body.decode().replace("pin-4711", "****")
 
     web = serve(mask=mask)
     shown = [web.get(f"{API}/message/{each}?body=true").json() for each in ids]
     assert [each["body"] for each in shown] == ["card ****", None, None]
     assert [each["encoding"] for each in shown] == ["text", "masked", "masked"]
-    assert "4711" not in web.get(f"{API}/messages/orders?bodies=true").text
+    assert "pin-4711" not in web.get(f"{API}/messages/orders?bodies=true").text
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_mask_decides_what_is_shown_of_a_body(serve, orders) -> None:
 )
 def test_whatever_a_mask_returns_is_shown_or_hidden(serve, orders, returned, encoding, shown) -> None:
     with orders.producer() as producer:
-        identity = producer.send(b"card 4711")
+        identity = producer.send(b"card pin-4711")
     web = serve(mask=lambda _queue, _body: returned, ui=True)
     found = web.get(f"{API}/message/{identity}?body=true").json()
     assert (found["encoding"], found["body"]) == (encoding, shown)
