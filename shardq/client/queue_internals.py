@@ -325,11 +325,12 @@ def fault_of_file(queues: QueuePattern, most_bytes: int) -> str:
     A file above ``most_bytes`` is not read for damage. Raises StoreUnavailable for one that is in use.
     """
     store, retry = queues._contexts.store, queues._contexts.retry
+    if store.capabilities.backup_tools:
+        return ""  # it is no file
     if not retry(store.list_queues) and any(each.name == "file" and not each.ok for each in store.diagnose()):
         return "does not exist"
     try:
-        if not store.capabilities.backup_tools:  # it has a file
-            cast("SavedStore", store).check_integrity(most_bytes=most_bytes)
+        cast("SavedStore", store).check_integrity(most_bytes=most_bytes)
     except StoreUnavailable as error:
         if error.retryable:
             raise

@@ -299,6 +299,12 @@ class Capabilities(msgspec.Struct, frozen=True):
     claims: bool = True  # False only within such a transaction, where the store refuses to claim
     backup_tools: str = "the tools of its servers"  # that save and restore it; empty: `SavedStore` does
 
+    def within_transaction(self) -> Capabilities:
+        """Return those of a store within a transaction: none within it, no claims, and one request at a time."""
+        return msgspec.structs.replace(
+            self, transactions=False, requests_at_once=1, claims_beside_acks=False, claims=False
+        )
+
 
 class Finding(msgspec.Struct, frozen=True):
     """A line of a health check. A ``warning`` may be well; the remedy of a ``note`` may be out of reach."""

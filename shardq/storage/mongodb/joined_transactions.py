@@ -132,14 +132,8 @@ class JoinedStore(WrappedStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the store; there is no transaction within one, and one request at a time."""
-        return replace(
-            self.inner.capabilities,
-            transactions=False,
-            requests_at_once=1,
-            claims_beside_acks=False,
-            claims=False,
-        )
+        """Those of the store within a transaction."""
+        return self.inner.capabilities.within_transaction()
 
     def close(self) -> None:
         """Do nothing: the session is the application's."""

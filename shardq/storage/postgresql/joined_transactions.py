@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, cast
 
 import psycopg
-from msgspec.structs import replace
 from psycopg.adapt import AdaptersMap
 from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import tuple_row
@@ -293,14 +292,8 @@ class JoinedStore(WrappedStore):
 
     @property
     def capabilities(self) -> Capabilities:
-        """Those of the store; there is no transaction within one, and one request at a time."""
-        return replace(
-            self.inner.capabilities,
-            transactions=False,
-            requests_at_once=1,
-            claims_beside_acks=False,
-            claims=False,
-        )
+        """Those of the store within a transaction."""
+        return self.inner.capabilities.within_transaction()
 
     def call(self, method: str, do: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Refuse what a transaction has no part in, and do the rest."""
