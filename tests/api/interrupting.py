@@ -15,12 +15,14 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import shardq
 from shardq.tasks.threads import a_thread_starts
 
-PATIENCE = 30.0  # seconds until something counts as hanging
+PATIENCE = (
+    30.0  # seconds until a thread that gets no further counts as hanging, however long all of its work takes
+)
 INTERRUPTS = 100
 LONGEST = 10.0  # seconds for which is interrupted: fewer interrupts on a busy machine
 THREADS = 4
@@ -33,9 +35,9 @@ class Interrupt(BaseException):
 class Member:
     """A thread that works until it is told to end, whatever interrupts it."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], Iterator[None]]) -> None:
         self._work, self.ended = work, False
-        self.rounds = self.interrupted = 0
+        self.steps = self.rounds = self.interrupted = 0
         self.error: BaseException | None = None
         self.thread = threading.Thread(target=self._persist, daemon=True)
 
@@ -52,7 +54,8 @@ class Member:
 
     def do_round(self) -> None:
         try:
-            self._work()
+            for _ in self._work():
+                self.steps += 1
             self.rounds += 1
         except (Interrupt, SystemError):  # which C code of a driver may make of an interrupt
             self.interrupted += 1
@@ -69,27 +72,33 @@ class Member:
         )
 
 
-def work_of(queue: shardq.Queue, *, prefetch: int, group: str | None) -> Callable[[], None]:
-    """What sends, receives and acks."""
+def work_of(queue: shardq.Queue, *, prefetch: int, group: str | None) -> Callable[[], Iterator[None]]:
+    """What sends, receives and acks, step by step."""
 
-    def work() -> None:
+    def work() -> Iterator[None]:
         with queue.producer() as producer, queue.consumer(prefetch=prefetch) as consumer:
             for _ in range(20 if prefetch else 3):
                 producer.send(b"x" * 10, group=group)
+                yield
                 for message in consumer.receive(3, wait=0.05):
                     message.ack()
+                yield
 
     return work
 
 
 def await_rounds(members: list[Member], more: int) -> None:
     """Wait until each of the members has done so many rounds more; end the program when one hangs."""
-    wanted = [member.rounds + more for member in members]
-    until = time.monotonic() + PATIENCE
-    while any(member.rounds < least for member, least in zip(members, wanted, strict=True)):
-        if time.monotonic() > until:
+    wanted = {member: member.rounds + more for member in members}
+    seen = dict.fromkeys(members, (-1, 0.0))  # steps, and when there were no more
+    while waiting := [member for member, least in wanted.items() if member.rounds < least]:
+        now = time.monotonic()
+        seen.update({each: (each.steps, now) for each in waiting if each.steps != seen[each][0]})
+        if any(now - seen[each][1] > PATIENCE for each in waiting):
             faulthandler.dump_traceback()
-            print([(member.rounds, member.interrupted, member.error) for member in members], file=sys.stderr)
+            print(
+                [(each.rounds, each.steps, each.interrupted, each.error) for each in members], file=sys.stderr
+            )
             os._exit(1)
         time.sleep(0.01)
 
@@ -133,7 +142,7 @@ def main(url: str, name: str, group: str, prefetch: str, kind: str) -> None:
     interrupted = interrupt_threads(members) if kind == "thread" else interrupt_main(Member(work))
     await_rounds(members, 3)
     faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    work()
+    list(work())
     print(interrupted, "interrupts")
     os._exit(0 if interrupted else 2)
 

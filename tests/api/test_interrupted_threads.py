@@ -40,7 +40,7 @@ def run(*arguments: str | Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=250,  # it finds by itself what hangs
         env=unmeasured,  # else each step takes a multiple of its time, most of it with what measures
     )
     assert done.returncode == 0, done.stdout + done.stderr
