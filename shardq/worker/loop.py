@@ -54,9 +54,10 @@ class CoroutineLoop:
             tasks.extend(filter(None, [asyncio.current_task()]))
             returned.append(await coroutine)  # a task that was cancelled at its end loses its result
 
-        future, began = self.begin(noted()), time.monotonic()
+        began = time.monotonic()
         due = began + _next_cancel_check(began)
         try:
+            future = self.begin(noted())
             # A wait without an end would delay the handler of a signal that arrives just before it begins.
             while not wait([future], CANCEL_CHECK_SECONDS).done:
                 if is_cancelled is None or time.monotonic() < due:
@@ -67,8 +68,7 @@ class CoroutineLoop:
                     self.begin(_cancel(tasks))
         except BaseException:
             self._interrupt()
-            self.begin(_cancel(tasks))
-            wait([future])
+            self.begin(_end(tasks)).result()
             raise
         if not returned:
             future.result()
@@ -117,6 +117,9 @@ async def _cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def _cancel_all() -> None:
-    others = [each for each in asyncio.all_tasks() if each is not asyncio.current_task()]
-    await _cancel(others)
-    await asyncio.gather(*others, return_exceptions=True)
+    await _end([each for each in asyncio.all_tasks() if each is not asyncio.current_task()])
+
+
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    await _cancel(tasks)
+    await asyncio.gather(*tasks, return_exceptions=True)

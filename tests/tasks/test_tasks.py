@@ -664,20 +664,33 @@ def _interrupted(_task: str) -> bool:
     raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("when", ["while it runs", "while it begins"])
 def test_ctrl_c_cancels_an_async_task_before_its_message_is_released(
-    tasks: Tasks, client: shardq.Client
+    tasks: Tasks, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     held: list[int] = []
+    runs = threading.Event()
+    begin = asyncio.run_coroutine_threadsafe
+
+    def begin_and_interrupt(*coroutine_and_loop: Any) -> None:
+        monkeypatch.undo()
+        begin(*coroutine_and_loop)
+        assert runs.wait(60)
+        raise KeyboardInterrupt
 
     @tasks.task
     async def work() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        runs.set()
+        if when == "while it runs":
+            os.kill(os.getpid(), signal.SIGINT)
         try:
             await asyncio.sleep(3_600)
         finally:
             held.append(client.queue("tasks").counts().in_flight)
 
     work.send()
+    if when == "while it begins":
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", begin_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         tasks.drain()
     counts = client.queue("tasks").counts()
