@@ -7,10 +7,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from coverage import Coverage
 from hypothesis import HealthCheck, settings
 
 import shardq
@@ -149,10 +151,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     contracts: set[tuple[object, ...]] = set()
     spared: list[pytest.Item] = []
     for item in items:
-        if item.get_closest_marker("server") or item.path.name == AGAIN:
-            item.add_marker(
-                pytest.mark.no_cover
-            )  # it runs what those on SQLite run; coverage doubles its time
         is_further = _is_further_variant(item, contracts)
         if is_further and "[standalone" in item.name:
             spared.append(item)  # the replica set runs each variant
@@ -167,10 +165,48 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("cassandra"))
     _deselect(config, items, spared)
     _without_other_parts(config, items)
-    # What has a time limit of its own takes longest. What waits for servers comes before what keeps a core busy, so
-    # that these go on beside each other.
-    first = ("spark", "long", "timeout", "server")
+    # What has a time limit of its own takes longest.
+    first = ("spark", "timeout")
     items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in first])
+    begun = sum(any(map(item.get_closest_marker, first)) for item in items)
+    items[begun:] = _mixed(items[begun:])
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Spread what waits for servers among what keeps a core busy, so that these go on beside each other."""
+    waiting = [item for item in items if item.get_closest_marker("server")]
+    busy = [item for item in items if not item.get_closest_marker("server")]
+    places = {item: place / len(kind) for kind in (waiting, busy) for place, item in enumerate(kind)}
+    return sorted(items, key=places.__getitem__)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Measure no coverage while each process of a run collects the tests: other tests import all modules."""
+    with _unmeasured() if hasattr(session.config, "workerinput") else nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Measure no coverage of what runs the same code as tests on SQLite."""
+    is_again = item.get_closest_marker("server") or item.path.name == AGAIN
+    with _unmeasured() if is_again else nullcontext():
+        return (yield)
+
+
+@contextmanager
+def _unmeasured() -> Iterator[None]:
+    """Measure no coverage, here and in the processes that are started meanwhile: it doubles the time."""
+    measuring = Coverage.current()
+    if measuring is None:
+        yield
+        return
+    measuring.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+        yield
+    measuring.start()
 
 
 def _without_other_parts(config: pytest.Config, items: list[pytest.Item]) -> None:

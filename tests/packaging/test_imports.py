@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -37,3 +39,13 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert len(known) > 100
     graph = {name: set(imported_by(path, set(known))) for name, path in known.items()}
     assert len(list(TopologicalSorter(graph).static_order())) == len(known)
+
+
+def test_modules_may_be_imported_in_any_order() -> None:
+    names = sorted(name for name in modules() if not name.endswith("__main__"))
+    orders = [names, names[::-1]]
+    programs = ["\n".join(f"import {name}" for name in order) for order in orders]
+    for done in [
+        subprocess.run([sys.executable, "-c", each], capture_output=True, check=False) for each in programs
+    ]:
+        assert done.returncode == 0, done.stderr.decode()
