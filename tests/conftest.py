@@ -173,9 +173,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Spread what waits for servers among what keeps a core busy, so that these go on beside each other."""
+    """Spread what waits for servers among what keeps a core busy, so that these go on beside each other.
+
+    The last folders, which wait for processes, come first: at the end no core is idle.
+    """
     waiting = [item for item in items if item.get_closest_marker("server")]
-    busy = [item for item in items if not item.get_closest_marker("server")]
+    busy = [item for item in reversed(items) if not item.get_closest_marker("server")]
     places = {item: place / len(kind) for kind in (waiting, busy) for place, item in enumerate(kind)}
     return sorted(items, key=places.__getitem__)
 
