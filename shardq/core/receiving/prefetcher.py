@@ -240,7 +240,7 @@ class Prefetcher:
         with self._lock:
             queue = None if self._stopped else self._queues.get(held[0].shard.queue)
             if queue is not None:
-                (queue.buffer.put_back if again else queue.buffer.add)(held, self.timer())
+                queue.add(held, self.timer(), again=again)
                 self._changes.notify_all()
         if queue is None:
             self._return_uncounted(self._of(held), held)
@@ -253,7 +253,10 @@ class Prefetcher:
     # -- handing out --------------------------------------------------------------------------------------------
 
     def _closed(self) -> set[str]:
-        """Return the queues that hand out nothing now. If there are others, one that cannot be read is among them."""
+        """Return the queues that hand out nothing now. If there are others, one that cannot be read is among them.
+
+        Messages of a queue that was deleted and created again are released: they are not of the present one.
+        """
         closed = set()
         for queue in self._queues.values():
             if len(queue.buffer):
@@ -265,6 +268,9 @@ class Prefetcher:
                     paused = True
                 if paused:
                     closed.add(queue.name)
+                with self._lock:
+                    older = queue.take_older()
+                self._return_uncounted(queue, older)
         return closed
 
     def _waiting(self, closed: Collection[str]) -> list[Ahead]:
