@@ -15,10 +15,11 @@ from shardq.base.shard import Shard
 from shardq.core.held import HeldSlice
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
+from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Extend, Release
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
 from shardq.testing.seam import (
     abandon,
+    context_of,
     drive_timers,
     expire_caches,
     extend_leases,
@@ -272,7 +273,7 @@ def test_nothing_of_a_queue_that_was_deleted_is_handed_out_in_the_one_that_was_c
     bench.send(10)
     fetch_by_hand(bench.consumer)
     fetch(bench.consumer)
-    first, *_ = bench.consumer.receive(1)
+    assert len(bench.consumer.receive(1)) == 1
     with shardq.connect(url, clock=clock) as other:
         other.delete_queue("q")
         queue = other.create_queue("q", shards=3, max_deliveries=None)
@@ -291,11 +292,37 @@ def test_nothing_of_a_queue_that_was_deleted_is_handed_out_in_the_one_that_was_c
         assert counts.ready + counts.delayed + counts.in_flight == 0
 
 
+def test_what_was_claimed_ahead_stays_where_settings_are_changed_and_an_older_record_is_read_late(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(max_deliveries=None)
+    bench.send(10)
+    fetch_by_hand(bench.consumer)
+    fetch(bench.consumer)
+    older = bench.store.load_queue("q")
+    bench.queue.alter(retention=3_600)
+    for _ in range(2):
+        expire_caches(bench.consumer)
+        assert len(bench.consumer.receive(1)) == 1
+        context_of(bench.consumer).live.accept(older)
+    assert bench.queue.counts().in_flight == 10
+
+
 def test_an_empty_read_means_that_nothing_was_due_in_the_queue_that_was_created_again(
-    make: Callable[..., Bench], url: str, clock: ManualClock
+    make: Callable[..., Bench], url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make(max_deliveries=None)
     fetch_by_hand(bench.consumer)
+    claim = bench.store.claim
+
+    def claim_slowly(request: Claim) -> Claimed:
+        claimed = claim(request)
+        if claimed.slices:
+            monkeypatch.undo()
+            expire_caches(bench.consumer)  # which shows that the queue is another one
+        return claimed
+
+    monkeypatch.setattr(bench.store, "claim", claim_slowly)
     assert not bench.consumer.receive(1)
     with shardq.connect(url, clock=clock) as other:
         other.delete_queue("q")

@@ -143,7 +143,8 @@ class LiveSettings:
         """The time of the ``timer`` at which they are to be read again. Public, so that sends need no call."""
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
-        self.created_again += not is_same_queue(record, self._record)
+        known = self._record  # which another thread may have read later
+        self.created_again += not (is_same_queue(record, known) or is_same_queue(known, record))
         self._record, self.jobs = record, jobs_of(record)
         self.layout, self.is_bounded = settings.layout, settings.is_bounded
         self.keeps_events = settings.events is not None
