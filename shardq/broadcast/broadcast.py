@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import Any
 
 from shardq.base.closing import Closing
@@ -24,7 +25,7 @@ from shardq.base.waits import Flag
 from shardq.client import Client, check_client
 from shardq.client.batch import Batch
 from shardq.client.consumer import Consumer
-from shardq.client.queue_internals import use
+from shardq.client.queue_internals import shorten_leases, use
 from shardq.core.message import Message, StoredMessage
 from shardq.core.sending.prepared import check_bodies
 from shardq.core.settings import ONE_SHARD, check_number
@@ -37,6 +38,7 @@ __all__ = ["LEASE_SECONDS", "Broadcast", "Entry", "Subscription", "keep_alive", 
 _log = Log(__name__)
 
 LEASE_SECONDS = 30.0
+_LEASE = timedelta(seconds=LEASE_SECONDS)
 _MANY = 100_000
 _SLICE_SECONDS = 5.0  # a subscription that was lost is noticed within this time, and made again
 
@@ -109,12 +111,18 @@ def keep_alive(reference: weakref.ref[Entry], left: Flag) -> None:
 
 
 def live_queues(client: Client, broadcast: str) -> Iterator[str]:
-    """Find the queues of the current subscribers. A subscriber that is about to subscribe may have none yet."""
+    """Find the queues of the current subscribers. A subscriber that is about to subscribe may have none yet.
+
+    A lease from a clock that was ahead is shortened: a dead subscriber is left out after it, and a live one extends it.
+    """
     try:
-        entries = client.queue(_registry(broadcast)).peek(_MANY)
+        registry = client.queue(_registry(broadcast))
+        entries = registry.peek(_MANY)
     except QueueNotFound:  # nobody ever subscribed
         return
     now = client.now()
+    if any(entry.due > now + 2 * _LEASE for entry in entries):
+        shorten_leases(registry, LEASE_SECONDS)
     for entry in entries:
         if entry.state is EntryState.IN_FLIGHT and entry.due > now:
             yield _queue_of(broadcast, entry)

@@ -45,7 +45,7 @@ class KeyRegister(Protocol):
         """Reserve each key for its message for ``window``, and return for each the entry that now stands.
 
         That is the given entry, unconfirmed, or the one that was there before and whose window is not over. A window
-        of 0 ends at once, so a call with it only shows the present entries.
+        of 0 or less ends at once, so a call with it only shows the present entries.
         """
         ...
 

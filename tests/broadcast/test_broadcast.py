@@ -16,6 +16,7 @@ from shardq.testing import ManualClock
 from shardq.testing.seam import expire_caches
 from tests.broadcast.conftest import received
 from tests.forking import forked
+from tests.sqlite.test_clock_jumps import JumpingClock
 
 
 def test_everybody_who_is_subscribed_gets_every_message_once(news: Broadcast) -> None:
@@ -88,6 +89,40 @@ def test_who_died_is_left_out_when_its_lease_is_over_and_nothing_of_it_stays(
         clock.advance(40)
         client.delete_expired_queues("news.live/")
     assert client.queues() == ("news.subscribers",)
+
+
+@pytest.mark.usefixtures("entries")
+def test_who_died_while_the_clock_was_ahead_is_left_out_when_it_is_right(url: str) -> None:
+    clock = JumpingClock()
+    with shardq.connect(url, clock=clock) as dead, shardq.connect(url, clock=clock) as client:
+        clock.jump(3_600)
+        Broadcast(dead, "news").subscribe(keep=60)
+        clock.jump(-3_600)
+        news = Broadcast(client, "news")
+        assert news.publish(b"x") == 1
+        clock.jump(LEASE_SECONDS)
+        assert news.publish(b"y") == 0
+        with news.subscribe() as subscriber:
+            assert news.publish(b"z") == 1
+            assert received(subscriber) == [b"z"]
+        for _ in range(4):
+            clock.jump(40)
+            client.delete_expired_queues("news.live/")
+        assert client.queues() == ("news.subscribers",)
+
+
+def test_who_lives_while_the_clock_is_put_right_stays_subscribed(url: str, entries: list[Entry]) -> None:
+    clock = JumpingClock()
+    with shardq.connect(url, clock=clock) as client:
+        news = Broadcast(client, "news")
+        clock.jump(3_600)
+        with news.subscribe() as subscriber:
+            clock.jump(-3_600)
+            for _ in range(10):
+                assert news.publish(b"x") == 1
+                assert received(subscriber) == [b"x"]
+                clock.jump(10)
+                entries[0].keep()
 
 
 @pytest.mark.usefixtures("entries")

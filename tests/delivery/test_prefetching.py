@@ -15,9 +15,17 @@ from shardq.base.shard import Shard
 from shardq.core.held import HeldSlice
 from shardq.core.receiving.prefetch_buffer import PrefetchBuffer
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Bundle, ClaimedSlice, Extend, Release
+from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice, Extend, Release
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
-from shardq.testing.seam import abandon, drive_timers, extend_leases, fetch, fetch_by_hand
+from shardq.testing.seam import (
+    abandon,
+    context_of,
+    drive_timers,
+    expire_caches,
+    extend_leases,
+    fetch,
+    fetch_by_hand,
+)
 from tests.interrupted_starts import interrupt_after_start
 
 
@@ -255,6 +263,71 @@ def test_nothing_that_was_claimed_ahead_is_handed_out_while_delivery_is_paused(
     assert len(bench.consumer.receive(10)) == 0
     bench.queue.resume()
     assert sum(len(batch) for batch in bench.consumer.batches(10, wait=0)) == 10
+
+
+@pytest.mark.parametrize("claims_again", [False, True])
+def test_nothing_of_a_queue_that_was_deleted_is_handed_out_in_the_one_that_was_created_again(
+    make: Callable[..., Bench], url: str, clock: ManualClock, claims_again: bool
+) -> None:
+    bench = make(max_deliveries=None)
+    bench.send(10)
+    fetch_by_hand(bench.consumer)
+    fetch(bench.consumer)
+    assert len(bench.consumer.receive(1)) == 1
+    with shardq.connect(url, clock=clock) as other:
+        other.delete_queue("q")
+        queue = other.create_queue("q", shards=3, max_deliveries=None)
+        queue.producer().send_many([b"new %d" % number for number in range(5)])
+        if claims_again:
+            fetch(bench.consumer, 3)
+        expire_caches(bench.consumer)
+        bodies = list[bytes]()
+        for _ in range(10):
+            fetch(bench.consumer)
+            batch = bench.consumer.receive(20)
+            bodies += batch.bodies
+            batch.ack()
+        assert sorted(bodies) == [b"new %d" % number for number in range(5)]
+        counts = queue.counts()
+        assert counts.ready + counts.delayed + counts.in_flight == 0
+
+
+def test_what_was_claimed_ahead_stays_where_settings_are_changed_and_an_older_record_is_read_late(
+    make: Callable[..., Bench],
+) -> None:
+    bench = make(max_deliveries=None)
+    bench.send(10)
+    fetch_by_hand(bench.consumer)
+    fetch(bench.consumer)
+    older = bench.store.load_queue("q")
+    bench.queue.alter(retention=3_600)
+    for _ in range(2):
+        expire_caches(bench.consumer)
+        assert len(bench.consumer.receive(1)) == 1
+        context_of(bench.consumer).live.accept(older)
+    assert bench.queue.counts().in_flight == 10
+
+
+def test_an_empty_read_means_that_nothing_was_due_in_the_queue_that_was_created_again(
+    make: Callable[..., Bench], url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(max_deliveries=None)
+    fetch_by_hand(bench.consumer)
+    claim = bench.store.claim
+
+    def claim_slowly(request: Claim) -> Claimed:
+        claimed = claim(request)
+        if claimed.slices:
+            monkeypatch.undo()
+            expire_caches(bench.consumer)  # which shows that the queue is another one
+        return claimed
+
+    monkeypatch.setattr(bench.store, "claim", claim_slowly)
+    assert not bench.consumer.receive(1)
+    with shardq.connect(url, clock=clock) as other:
+        other.delete_queue("q")
+        other.create_queue("q").producer().send(b"new")
+        assert bench.consumer.receive(1).bodies == [b"new"]
 
 
 def slices(count: int, each: int = 1) -> list[HeldSlice]:

@@ -17,7 +17,7 @@ from shardq.core.limits.shares import Grant
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
-from shardq.testing.seam import has_slept
+from shardq.testing.seam import expire_caches, has_slept
 from tests.processes import eventually
 
 Connect = Callable[[], shardq.Client]
@@ -416,6 +416,20 @@ def test_a_queue_that_is_created_again_has_its_limits_anew(connect: Connect) -> 
     assert other.queues() == ("q.dead",)
     queue = given(other, max_in_flight=5, rate_limit="5/d")
     assert len(queue.consumer().receive(10)) == 5
+
+
+@pytest.mark.parametrize("limit", [{"max_in_flight": 1}, {"rate_limit": "1/s"}])
+def test_a_consumer_of_the_queue_before_makes_the_permits_of_the_one_that_is_created_again_at_once(
+    connect: Connect, limit: dict[str, Any]
+) -> None:
+    other = connect()
+    given(other, 1, **limit)
+    with connect().queue("q").consumer() as consumer:
+        consumer.receive(1).ack()
+        other.delete_queue("q")
+        given(other, 1, **limit)
+        expire_caches(consumer)
+        assert len(consumer.receive(1)) == 1
 
 
 def test_deleting_a_queue_leaves_other_queues_alone(client: shardq.Client) -> None:

@@ -23,7 +23,8 @@ __all__ = ["Decision", "DecisionLog", "enter_reason", "may_block", "why_blocked"
 
 _NOTHING = ""
 _READER_PAUSE = 0.01  # seconds
-_NO_TIME = 0  # microseconds; a reservation with this window ends at once: it only reads what stands
+_NO_TIME = -30 * 365 * 86_400_000_000
+"""A reservation with this window ended years ago by every clock, also by one that was ahead: it only reads entries."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -47,7 +48,7 @@ class DecisionLog:
     def decide_all(self, keys: Sequence[str], value: str, window: int) -> list[Decision]:
         """Enter the value under several keys as :meth:`decide` does; returns the entry of each that counts.
 
-        The reservation of a reader ends at once, by the reader's clock. This waits until it has ended.
+        The reservation of a reader by an older version ends at once, by its clock. This waits until it has ended.
         """
         current = self._reserve(keys, value, window)
         while not all(entry.value for entry in current):

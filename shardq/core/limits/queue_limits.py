@@ -115,7 +115,7 @@ class QueueLimits:
 
     def __init__(self, context: QueueContext, owner: ConsumerIdentity, lease: Callable[[], int]) -> None:
         self._context, self._owner, self._lease = context, owner, lease
-        self._known: dict[tuple[str, str], Permits] = {}
+        self._known: dict[tuple[str, str, int], Permits] = {}
         self._pace = PermitPace()
         self._blocked: Permits | None = None
 
@@ -179,14 +179,15 @@ class QueueLimits:
         return held
 
     def _permits(self, limit: str, kind: str = "") -> Permits:
-        known = self._known.get((limit, kind))
+        place = limit, kind, self._context.live.created_again  # the permits went with the queue
+        known = self._known.get(place)
         if known is None:
             try:
                 context = self._context.sibling(permits_queue(limit))
             except QueueNotFound:
                 self._create(limit)
                 context = self._context.sibling(permits_queue(limit))
-            known = self._known[limit, kind] = Permits(context, self._owner, kind)
+            known = self._known[place] = Permits(context, self._owner, kind)
         return known
 
     def _create(self, limit: str) -> None:

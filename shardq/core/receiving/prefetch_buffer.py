@@ -118,7 +118,7 @@ class Ahead:
     def __init__(self, claims: QueueClaims, engine: SettleEngine, size: int) -> None:
         self.name, self.context, self.engine = claims.name, claims.context, engine
         self.buffer = PrefetchBuffer(size)
-        self._claims = claims
+        self._claims, self._incarnation = claims, 0
 
     @property
     def lease(self) -> int:
@@ -129,6 +129,16 @@ class Ahead:
     def has_candidates(self) -> bool:
         """True when there is a shard to claim from."""
         return self._claims.has_candidates
+
+    def add(self, held: Sequence[HeldSlice], now: float, *, again: bool) -> None:
+        """Let these wait, maybe ``again``: behind the others."""
+        if not len(self.buffer):
+            self._incarnation = self.context.live.created_again
+        (self.buffer.put_back if again else self.buffer.add)(held, now)
+
+    def take_older(self) -> list[HeldSlice]:
+        """Take out everything if some of it may be of a queue that was deleted, and that was created again."""
+        return self.buffer.clear() if self._incarnation != self.context.live.created_again else []
 
     def return_uncounted(self, held: Sequence[HeldSlice]) -> None:
         """Release messages that no thread has started to work on."""

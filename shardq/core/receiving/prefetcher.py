@@ -24,8 +24,7 @@ __all__ = ["Prefetcher"]
 _log = Log(__name__)
 
 PAUSE_SECONDS = 0.1
-HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)
-"""Seconds for which counting deliveries is repeated before other messages are tried; None: the client's own."""
+HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)  # seconds to count deliveries in before others are tried
 
 
 class Prefetcher:
@@ -62,7 +61,7 @@ class Prefetcher:
         self._changes = ChangeNotifier(self._lock)
         self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
-        self._wanted = True
+        self._wanted, self._released_older = True, 0  # slices that may be of a queue that was deleted
         self._stopped = False
         self._error: ShardqError | None = None
         self._idling = Idling(first.store, self._retry, receiving, lambda: self._has_ended, self._claiming)
@@ -108,8 +107,9 @@ class Prefetcher:
                     with self._lock:
                         self._error = None  # what was read now says more than what could not be read before
                         self._changes.notify_all()
+            before = self._released_older
             held = self.take(limit, 0.0)
-            if held or claimed:
+            if held or (claimed and before == self._released_older):
                 return held  # else all that waited has expired or was lost
 
     def stop(self) -> None:
@@ -240,7 +240,7 @@ class Prefetcher:
         with self._lock:
             queue = None if self._stopped else self._queues.get(held[0].shard.queue)
             if queue is not None:
-                (queue.buffer.put_back if again else queue.buffer.add)(held, self.timer())
+                queue.add(held, self.timer(), again=again)
                 self._changes.notify_all()
         if queue is None:
             self._return_uncounted(self._of(held), held)
@@ -253,7 +253,7 @@ class Prefetcher:
     # -- handing out --------------------------------------------------------------------------------------------
 
     def _closed(self) -> set[str]:
-        """Return the queues that hand out nothing now. If there are others, one that cannot be read is among them."""
+        """Return the queues that hand out nothing now, or cannot be read; release what is not of their present ones."""
         closed = set()
         for queue in self._queues.values():
             if len(queue.buffer):
@@ -265,6 +265,9 @@ class Prefetcher:
                     paused = True
                 if paused:
                     closed.add(queue.name)
+                with self._lock:
+                    self._released_older += len(older := queue.take_older())
+                self._return_uncounted(queue, older)
         return closed
 
     def _waiting(self, closed: Collection[str]) -> list[Ahead]:

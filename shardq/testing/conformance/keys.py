@@ -109,8 +109,9 @@ class DedupeContract(Contract):
         assert self._reserve(bench, DedupeEntry("k", "m2")) == (DedupeEntry("k", "m2", False),)
         assert self._reserve(bench, DedupeEntry("k", "m3")) == (DedupeEntry("k", "m2", False),)
 
-    def test_a_key_that_is_reserved_for_no_time_is_free_at_once(self, bench: Bench) -> None:
-        assert self._reserve(bench, DedupeEntry("k", "m1"), window=0) == (DedupeEntry("k", "m1", False),)
+    @pytest.mark.parametrize("window", [0.0, -30 * 365 * 86_400.0])
+    def test_a_key_that_is_reserved_for_no_time_is_free_at_once(self, bench: Bench, window: float) -> None:
+        assert self._reserve(bench, DedupeEntry("k", "m1"), window=window) == (DedupeEntry("k", "m1", False),)
         assert self._reserve(bench, DedupeEntry("k", "m2")) == (DedupeEntry("k", "m2", False),)
 
     def test_a_reservation_for_no_time_shows_what_stands_and_leaves_it(self, bench: Bench) -> None:
