@@ -208,7 +208,7 @@ def test_an_argument_is_named_only_by_its_own_name(text: str, argument: str, nam
     assert names(text, argument) is named
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def world() -> World:
     return World()
 

@@ -186,7 +186,7 @@ def _queue_of(name: object) -> str:
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def harness(cassandra_url: str) -> Iterator[CassandraHarness]:
     harness = CassandraHarness(cassandra_url)
     yield harness

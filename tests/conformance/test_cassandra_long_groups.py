@@ -15,7 +15,7 @@ from tests.conformance.test_cassandra import CassandraHarness
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def harness(cassandra_url: str) -> Iterator[CassandraHarness]:
     harness = CassandraHarness(cassandra_url)
     yield harness

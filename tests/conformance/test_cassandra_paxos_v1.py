@@ -14,7 +14,7 @@ from tests.conformance.test_cassandra import CassandraHarness
 pytestmark = [pytest.mark.server, pytest.mark.long]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def harness(narrow_cassandra_url: str) -> Iterator[CassandraHarness]:
     harness = CassandraHarness(narrow_cassandra_url)
     yield harness

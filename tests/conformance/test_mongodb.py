@@ -148,7 +148,7 @@ class MongoHarness(StoreHarness):
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def harness(mongodb_url: str) -> Iterator[MongoHarness]:
     harness = MongoHarness(mongodb_url)
     yield harness

@@ -150,7 +150,7 @@ class PostgresHarness(StoreHarness):
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def harness(postgresql_url: str) -> Iterator[PostgresHarness]:
     harness = PostgresHarness(postgresql_url)
     yield harness
