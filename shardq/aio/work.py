@@ -58,8 +58,7 @@ async def work(
     again after the queue's ``retry_delay``, which doubles with each delivery. At its last delivery it becomes a dead
     letter. The handler may raise or return an outcome: :class:`shardq.Retry`, :class:`shardq.Snooze`,
     :class:`shardq.Discard` or :class:`shardq.DeadLetter`. A thread extends the leases. The messages of a group are
-    worked one after the other. Up to ``prefetch`` messages are claimed ahead, half of the concurrency without it. If
-    the process dies, the delivery counts for all of them; a :class:`shardq.worker.Worker` keeps others from that.
+    worked one after the other. Up to ``prefetch`` messages are claimed ahead, half of the concurrency without it.
 
     It ends when nothing was due for ``wait`` seconds (None: never), or when ``stop`` is set; running handlers end
     first. When it is cancelled it cancels the handlers. Their messages, and those that were not begun, are released,
