@@ -106,6 +106,7 @@ class WorkerLoop(ABC):
         self._gate = open_gate(self._is_stopping)
         self._consumer: Consumer | None = None
         self._loop: CoroutineLoop | None = None  # of handlers or tasks that are async functions
+        self.on_settled: Callable[[], None] | None = None  # called when the first message is settled
 
     @property
     def report(self) -> WorkerReport:
@@ -223,10 +224,14 @@ class WorkerLoop(ABC):
     def _carry_out(self, step: Callable[[], None]) -> bool:
         """Repeat a step of settling as `_persist` does. An error of it ends the worker after all other steps."""
         try:
-            return self._persist(step)
+            done = self._persist(step)
         except BaseException as error:
             self._end_with(error)
             return False
+        if done and self.on_settled is not None and self._tally.read().handled:
+            call, self.on_settled = self.on_settled, None
+            call()
+        return done
 
     def _end_with(self, error: BaseException) -> None:
         """End the worker with an error, which is raised when the messages at hand are settled."""

@@ -40,7 +40,10 @@ TURN_SECONDS = 0.25  # the longest wait for reports
 
 
 class PoolReport(msgspec.Struct, frozen=True):
-    """The counters of a pool: the sum over its processes, including those that have ended."""
+    """The counters of a pool: the sum over its processes, including those that have ended.
+
+    A process that died had reported up to a fifth of a second before.
+    """
 
     total: WorkerReport
     processes: int  # running now
@@ -76,11 +79,13 @@ class WorkerPool:
     When this process is killed, its processes end after the messages at hand: within ``handler_timeout`` seconds, or 60
     without one. A handler that still runs then is killed, and its message released.
 
-    A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced. A
+    A process that has held messages for ``handler_timeout`` seconds without finishing one is killed and replaced. So
+    is one that has sent no report for 5 seconds more, because it is stopped or its handler lets no other thread run. A
     process that dies, or ends on a SIGTERM from outside, is replaced after a pause that doubles up to 30 seconds.
-    After more than ``max_restarts`` consecutive ends of a process without one finished message, the pool ends with
+    After more than ``max_restarts`` consecutive ends of a process without one settled message, the pool ends with
     WorkersFailing. Ends while the store is unreachable do not count: the pool waits for it. Otherwise it ends only when
-    it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues.
+    it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues. Threads that
+    a handler has left running end with their process, at the latest ``handler_timeout`` or 60 seconds after its work.
 
     With a :class:`~shardq.worker.JsonLog` the processes log lines of JSON on stderr, also what came of each message.
 

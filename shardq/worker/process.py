@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -41,7 +43,16 @@ from shardq.worker.worker import Worker
 if TYPE_CHECKING:
     from shardq.metrics.recorder import Metrics
 
-__all__ = ["REPORT_SECONDS", "Ended", "WorkerPlan", "reporting", "run_process", "sendable"]
+__all__ = [
+    "ORPHAN_SECONDS",
+    "REPORT_SECONDS",
+    "Ended",
+    "HasSettled",
+    "WorkerPlan",
+    "reporting",
+    "run_process",
+    "sendable",
+]
 
 _log = Log(__name__)
 
@@ -91,12 +102,17 @@ class Ended(msgspec.Struct, frozen=True):
     terminated: bool = False  # by SIGTERM
 
 
+class HasSettled(msgspec.Struct, frozen=True):
+    """A process has settled a message that its handler has ended. It is sent once, and at once."""
+
+
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
     """Work as planned; report on the channel a few times a second and at the end.
 
     SIGTERM and SIGHUP are a clean stop. SIGINT is ignored: the parent gets the Ctrl-C of a terminal too, and ends this
     process. The process has its own group, with the commands that it starts, so that the parent can end them all.
     """
+    os.set_inheritable(channel.fileno(), False)  # else a program that a handler becomes keeps it open
     own_group()
     ignore_interrupts()
     print_stacks()
@@ -134,6 +150,18 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
         if metrics is not None:
             channel.send(metrics.measures())
         channel.send(Ended(report, sendable(error), crash, terminated))
+    threading.Thread(target=_exit_late, args=(plan.handler_timeout or ORPHAN_SECONDS,), daemon=True).start()
+
+
+def _exit_late(patience: float) -> None:
+    """End this process although threads or processes continue that a handler has started, and that are no daemons."""
+    time.sleep(patience)
+    _log.warning(
+        "this process ends although what a handler has started still runs after %g seconds", patience
+    )
+    with suppress(Exception):  # a handler has closed it
+        sys.stdout.flush()
+    os._exit(0)
 
 
 def _metrics() -> Metrics:
@@ -170,17 +198,30 @@ def reporting(
     ``patience`` seconds, it releases its messages, and its process group is killed. An error of the thread stops the
     worker too and is raised at the end of the block. A worker whose reports have ended must not continue unnoticed.
     """
-    done = threading.Event()
+    done, sending, here = threading.Event(), threading.Lock(), forks.count
     errors: list[Exception] = []
+
+    def send(value: object) -> None:
+        with sending:
+            channel.send(value)
+
+    def send_settled() -> None:
+        with suppress(OSError):  # the parent is gone, which the thread notices
+            if forks.count == here:
+                send(HasSettled())
+
+    worker.on_settled = send_settled
+    with suppress(OSError):
+        send(worker.report)  # from now on silence means that it hangs
 
     def report() -> None:
         try:
             for turn in count():
                 if done.wait(REPORT_SECONDS):
                     break
-                channel.send(worker.report)
+                send(worker.report)
                 if metrics is not None and turn % MEASURED_EVERY == 0:
-                    channel.send(metrics.measures())
+                    send(metrics.measures())
         except OSError:  # the parent is gone
             worker.stop()
             if not done.wait(patience):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shardq.base.log import Log
 from shardq.client.outcome import Backoff
 from shardq.errors import ShardqError, StoreUnavailable
-from shardq.worker.process import Ended, WorkerPlan, run_process
+from shardq.worker.process import ORPHAN_SECONDS, Ended, HasSettled, WorkerPlan, run_process
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group, without_interrupts
 
@@ -26,6 +26,7 @@ __all__ = ["Child", "Slot", "WorkersFailing"]
 _log = Log(__name__)
 
 PAUSES = Backoff(0.5, 30.0)
+SILENT_SECONDS = 5.0  # without a report, beyond its timeout, after which a process is taken to hang
 STILL_SECONDS = 3.0  # without a read of the reports: this process stood still, as after Ctrl-Z
 
 
@@ -48,8 +49,8 @@ class Child:
         self.report = WorkerReport()
         self.measures: Measures | None = None  # as far as they are asked for
         self.ended: Ended | None = None
-        self.reported = False
-        self.progress_at = self._listened_at = time.monotonic()
+        self.reported = self.has_settled = self._is_cut_off = False
+        self.progress_at = self._heard_at = self._listened_at = time.monotonic()
         self._stood_still = False
         self.retired = False  # it was asked to end because it is one too many
 
@@ -64,21 +65,28 @@ class Child:
         still = now - self._listened_at > STILL_SECONDS
         # Once: an `on_progress` that is always slow must hide no hanging handler.
         if still and not self._stood_still:
-            self.progress_at = now
+            self.progress_at = self._heard_at = now
         self._listened_at, self._stood_still = now, still
         try:
             while self.channel.poll():
                 self._take(self.channel.recv())
         except (EOFError, OSError):
+            self._is_cut_off = True
             self.process.join(1.0)
 
     def hangs(self, seconds: float | None) -> bool:
-        """Return whether the process has held messages for ``seconds`` without finishing one.
+        """Return whether the process has held messages for ``seconds`` without finishing one, or no longer reports.
 
-        One that waits for a permit, or for the store, does not hang.
+        One that waits for a permit, or for the store, does not hang. One that has become another program, or is
+        stopped, sends no reports, and neither does one in which no other thread can run.
         """
-        held = self.report.in_flight > self.report.settling and self.ended is None
-        return seconds is not None and held and time.monotonic() - self.progress_at > seconds
+        if self._is_cut_off and seconds is None:
+            seconds = ORPHAN_SECONDS  # it ends sooner if it still is a worker
+        if seconds is None or self.ended is not None:
+            return False
+        now, held = time.monotonic(), self.report.in_flight > self.report.settling
+        is_silent = self.reported and now - self._heard_at > seconds + SILENT_SECONDS
+        return is_silent or (held and now - self.progress_at > seconds)
 
     def stop(self) -> None:
         """Ask the process to end after the message at hand."""
@@ -95,8 +103,11 @@ class Child:
         self.channel.close()
         self.process.close()
 
-    def _take(self, report: WorkerReport | Ended | Measures) -> None:
-        self.reported = True
+    def _take(self, report: WorkerReport | Ended | HasSettled | Measures) -> None:
+        self.reported, self._heard_at = True, time.monotonic()
+        if isinstance(report, HasSettled):
+            self.has_settled = True
+            return
         if not isinstance(report, WorkerReport | Ended):
             self.measures = report
             return
@@ -131,7 +142,7 @@ class Slot:
         self._measured: Measures | None = None  # by processes that have ended
         self._counting = threading.Lock()
         self._start_at = time.monotonic()
-        self._ends = 0  # in a row, without one finished message
+        self._ends = 0  # in a row, without one settled message
         self._deaths = 0  # of those: while the store could be reached
         self._stopping = False
         self.restarts = 0
@@ -179,7 +190,9 @@ class Slot:
         child.listen()
         if child.hangs(handler_timeout):
             _log.warning(
-                "%s has finished no message for %g seconds and is killed", self._name, handler_timeout
+                "%s has finished no message for %g seconds and is killed",
+                self._name,
+                handler_timeout or ORPHAN_SECONDS,
             )
             child.kill()
             child.process.join()
@@ -229,20 +242,19 @@ class Slot:
         error, crash = (child.ended.error, child.ended.crash) if child.ended is not None else (None, "")
         if child.retired and not self._stopping and (error is None or error.retryable):
             return
+        if error is not None and not error.retryable:
+            self.finished = True
+            raise error
         terminated = child.ended is not None and child.ended.terminated
         if self._stopping or (child.ended is not None and error is None and not (crash or terminated)):
             self.finished = True
             return
-        if error is not None and not error.retryable:
-            self.finished = True
-            raise error
         why = crash or f"{self._name} ended {'on a SIGTERM' if terminated else f'with exit code {code}'}"
         self._restart(child, error or WorkersFailing(why))
 
     def _restart(self, child: Child, error: ShardqError) -> None:
-        progressed = child.report.handled > 0
-        self._ends = 1 if progressed else self._ends + 1
-        if progressed:
+        self._ends = 1 if child.has_settled else self._ends + 1
+        if child.has_settled:
             self._deaths = 0
         if not isinstance(error, StoreUnavailable):  # else a new pool could not begin either
             self._deaths += 1
@@ -250,7 +262,7 @@ class Slot:
             self.finished = True
             if isinstance(error, WorkersFailing):
                 error = WorkersFailing(
-                    f"{error}, for the {self._deaths}. time in a row without a finished message: see its log; "
+                    f"{error}, for the {self._deaths}. time in a row without a settled message: see its log; "
                     f"more than max_restarts={self._max_restarts} are for a queue with many messages that kill"
                 )
             raise error

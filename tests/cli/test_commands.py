@@ -1123,6 +1123,13 @@ def test_work_fails_on_request_when_a_message_failed(
     assert json.loads(result.stdout)["total"]["failed"] == (command == "false")
 
 
+def test_work_fails_on_request_when_a_process_died(jobs) -> None:
+    jobs.ok("send", "jobs", "a")
+    result = jobs("work", "jobs", "--exec", "kill -9 $PPID", "--idle-exit", "0", "--json", "--fail-on-error")
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["restarts"], report["total"]["failed"]) == (1, 1, 0)
+
+
 def test_work_takes_several_queues_with_a_handler_each(
     shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

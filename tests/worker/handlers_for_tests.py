@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.synchronize import Event
@@ -41,6 +42,30 @@ def hang_once(message: Message) -> None:
         time.sleep(60)
 
 
+def stand_still_once(message: Message) -> None:
+    if _first(message):
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def become_another_program_once(message: Message) -> None:
+    if _first(message):
+        os.execvp("sleep", ["sleep", "600"])
+
+
+def leave_a_thread(message: Message) -> None:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+
+def die_on_poison_after_half_a_second(message: Message) -> None:
+    time.sleep(0.5)
+    die_on_poison(message)
+
+
+def die_on_poison(message: Message) -> None:
+    if message.body == b"poison":
+        os._exit(0)
+
+
 def die(message: Message) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -65,6 +90,13 @@ def _first(message: Message | shardq.aio.Message) -> bool:
 
 def generator(message: Message) -> Iterator[None]:
     yield
+
+
+def late_generator(message: Message) -> object:
+    """Return something that has not run, once the pool has been stopped."""
+    while not Path(message.body.decode()).exists():
+        time.sleep(0.05)
+    return generator(message)
 
 
 async def slowly(message: shardq.aio.Message) -> None:

@@ -147,6 +147,53 @@ def test_a_process_that_hangs_is_killed_and_replaced(
     assert (report.total.worked, report.restarts) == (2, 1)
 
 
+@pytest.mark.parametrize(
+    ("handler", "timeout"),
+    [("stand_still_once", 1), ("become_another_program_once", 1), ("become_another_program_once", None)],
+)
+def test_a_process_that_reports_no_more_is_killed_and_replaced(
+    url: str,
+    client: shardq.Client,
+    tmp_path: Path,
+    handlers: str,
+    monkeypatch: pytest.MonkeyPatch,
+    handler: str,
+    timeout: float | None,
+) -> None:
+    monkeypatch.setattr(slot, "SILENT_SECONDS", 1)
+    monkeypatch.setattr(slot, "ORPHAN_SECONDS", 0.1)
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
+    fill(queue, 2, str(tmp_path / "still").encode())
+    pool = WorkerPool(
+        url,
+        "short",
+        f"{handlers}:{handler}",
+        idle_exit=1.5,
+        handler_timeout=timeout,
+        on_progress=within_bounds,
+    )
+    report = pool.run()
+    assert (report.total.worked, report.restarts) == (2, 1)
+
+
+def within_bounds(report: PoolReport) -> None:
+    assert report.seconds < 60, "the pool does not end"
+
+
+def test_a_process_in_which_a_handler_has_left_a_thread_ends(url: str, queue: Queue, handlers: str) -> None:
+    fill(queue, 1)
+    pool = WorkerPool(
+        url,
+        "jobs",
+        f"{handlers}:leave_a_thread",
+        idle_exit=0.1,
+        handler_timeout=1,
+        on_progress=within_bounds,
+    )
+    report = pool.run()
+    assert (report.total.worked, report.restarts) == (1, 0)
+
+
 @pytest.mark.long
 def test_a_slow_progress_function_hides_no_handler_that_hangs(
     url: str, client: shardq.Client, handlers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -212,6 +259,32 @@ def test_processes_that_die_as_often_as_they_start_end_the_pool(
         WorkerPool(url, "jobs", f"{handlers}:die", max_restarts=1).run()
 
 
+def test_processes_that_die_after_settled_messages_do_not_end_the_pool(
+    url: str, client: shardq.Client, handlers: str
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1, max_deliveries=1)
+    queue.producer().send_many([b"good", b"poison"] * 3)
+    pool = WorkerPool(url, "short", f"{handlers}:die_on_poison", batch=1, idle_exit=1.5, max_restarts=1)
+    assert pool.run().restarts == 3
+    assert client.queue("short.dead").counts().ready == 3
+
+
+def test_processes_that_die_before_anything_is_settled_end_the_pool(
+    url: str, client: shardq.Client, handlers: str
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1, max_deliveries=None)
+    queue.producer().send_many([b"good", b"poison"])
+    pool = WorkerPool(
+        url,
+        "short",
+        f"{handlers}:die_on_poison_after_half_a_second",
+        max_restarts=1,
+        on_progress=within_bounds,
+    )
+    with pytest.raises(WorkersFailing, match="exit code 0"):
+        pool.run()
+
+
 def test_a_handler_that_leaves_fails_its_messages_and_ends_no_process(
     url: str, client: shardq.Client, queue: Queue, handlers: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -246,6 +319,22 @@ def test_a_handler_that_cannot_be_loaded_ends_the_pool_at_once(
 ) -> None:
     with pytest.raises(shardq.InvalidSetting, match=text):
         WorkerPool(url, "jobs", handler, processes=2).run()
+
+
+def test_an_error_that_ends_a_process_after_a_stop_is_raised(
+    url: str, queue: Queue, handlers: str, tmp_path: Path
+) -> None:
+    fill(queue, 1, str(tmp_path / "stopped").encode())
+
+    def stop(report: PoolReport) -> None:
+        if report.total.in_flight and not report.stops:
+            pool.stop()
+        elif report.stops:
+            (tmp_path / "stopped").touch()
+
+    pool = WorkerPool(url, "jobs", f"{handlers}:late_generator", on_progress=stop)
+    with pytest.raises(shardq.InvalidSetting):
+        pool.run()
 
 
 def test_a_queue_that_does_not_exist_ends_the_pool_at_once(url: str, queue: Queue, handlers: str) -> None:

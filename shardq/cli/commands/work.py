@@ -123,7 +123,7 @@ def _weight(given: str) -> tuple[str, float]:
 @click.option(
     "--fail-on-error",
     is_flag=True,
-    help="Exit with code 1 if a handler has failed, even if a later delivery of the message succeeded.",
+    help="Exit with code 1 if a handler has failed or a process has died, even if a later delivery succeeded.",
 )
 @click.option(
     "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
@@ -205,7 +205,7 @@ def work(
     else:
         note_or_log(summary(report), options["log"])
     check_ended(report)
-    if fail_on_error and report.total.failed:
+    if fail_on_error and (report.total.failed or report.restarts):
         click.get_current_context().exit(FAILURE)
 
 
