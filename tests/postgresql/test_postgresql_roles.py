@@ -88,7 +88,9 @@ def test_a_role_without_a_connection_left_is_told_the_remedies_and_works_when_it
         queue = owner.create_queue(f"r{os.urandom(5).hex()}")
         url = role(SENDER + "ALTER ROLE {r} CONNECTION LIMIT 0")
         with shardq.connect(url, retry_seconds=0.2) as sender:
-            with pytest.raises(shardq.StoreUnavailable, match="raise max_connections there, or the CONNECTION LIMIT"):
+            with pytest.raises(
+                shardq.StoreUnavailable, match="raise max_connections there, or the CONNECTION LIMIT"
+            ):
                 sender.queue(queue.name)
             with psycopg.connect(parse(schema_url)[0].conninfo, autocommit=True) as connection:
                 connection.execute(f"ALTER ROLE {url.split('://')[1].split('@')[0]} CONNECTION LIMIT 2")
