@@ -55,5 +55,9 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         f"AND s.processed_at IS NULL AND s.due >= {BEHIND}\n",
     ),
     "an ack does not let the next of a group go": lambda: _nothing(settling, "_arm"),
+    "an ack does not compare the token": lambda: _all(
+        _without(settling, "_DELETE_ONE", "AND s.token IS NOT DISTINCT FROM $6", "AND $6::uuid IS NOT NULL"),
+        _without(settling, "_DELETE_WHOLE", "AND s.token IS NOT DISTINCT FROM a.token", ""),
+    ),
 }
 """Each by what is wrong then."""

@@ -15,6 +15,8 @@ import shardq
 from shardq.base.shard import Shard
 from shardq.storage.abilities import Locked
 from shardq.storage.postgresql import settling
+from shardq.storage.postgresql.connections import Row, Sql
+from shardq.storage.postgresql.locks import BRIEF
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
 from shardq.storage.requests import Append, Claim, Release, Span
@@ -158,3 +160,35 @@ def test_a_claim_that_waited_takes_nothing_that_another_one_took_meanwhile(
     assert sorted([held.bundle.id, next_.bundle.id, taken.bundle.id]) == sorted(
         bundle.id for bundle in bundles
     )
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_a_claim_takes_nothing_that_another_one_takes_between_its_read_and_its_lock(
+    open_store: Callable[..., PostgresStore],
+    store: PostgresStore,
+    shard: Shard,
+    schema_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(5),)))
+    real, pauses = Sql.all, "pauses AS MATERIALIZED (SELECT pg_advisory_xact_lock(77)), wanted AS"
+
+    def pausing(sql: Sql, statement: str, *values: object) -> list[Row]:
+        statement = statement.replace("wanted AS", pauses).replace(f"'{BRIEF}'", "'60s'")
+        return real(
+            sql, statement.replace("FROM wanted w", "FROM (SELECT * FROM wanted, pauses) AS w"), *values
+        )
+
+    slow = open_store(schema_url)
+    with psycopg.connect(parse(schema_url)[0].conninfo) as other, ThreadPoolExecutor() as threads:
+        other.execute("SELECT pg_advisory_xact_lock(77)")
+        monkeypatch.setattr(Sql, "all", pausing)
+        claiming = threads.submit(slow.claim, Claim(shard, b"s" * 16, 5, MINUTE))
+        until_blocked(other)
+        monkeypatch.undo()
+        first = store.claim(Claim(shard, b"f" * 16, limit, MINUTE)).slices
+        other.rollback()
+        second = claiming.result(60).slices
+    taken = [each.first + at for each in [*first, *second] for at in range(each.count)]
+    assert taken == list(range(5))

@@ -81,6 +81,24 @@ def test_a_role_that_sends_and_one_that_receives_do_no_more(
         owner.delete_queue(queue.name)
 
 
+def test_a_role_without_a_connection_left_is_told_the_remedies_and_works_when_it_has_some(
+    schema_url: str, role: Callable[[str], str]
+) -> None:
+    with shardq.connect(schema_url) as owner:
+        queue = owner.create_queue(f"r{os.urandom(5).hex()}")
+        url = role(SENDER + "ALTER ROLE {r} CONNECTION LIMIT 0")
+        with shardq.connect(url, retry_seconds=0.2) as sender:
+            with pytest.raises(
+                shardq.StoreUnavailable, match="raise max_connections there, or the CONNECTION LIMIT"
+            ):
+                sender.queue(queue.name)
+            with psycopg.connect(parse(schema_url)[0].conninfo, autocommit=True) as connection:
+                connection.execute(f"ALTER ROLE {url.split('://')[1].split('@')[0]} CONNECTION LIMIT 2")
+            sender.queue(queue.name).producer().send(b"x")
+        assert queue.counts().ready == 1
+        owner.delete_queue(queue.name)
+
+
 def test_a_late_send_that_claims_could_not_find_is_not_in_the_transaction_of_the_application(
     open_store: Callable[..., PostgresStore],
     store: PostgresStore,

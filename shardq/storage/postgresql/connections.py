@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,14 +11,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast
 
 import msgspec
 import psycopg
-from psycopg.abc import PQGen
+from psycopg.abc import Buffer, PQGen
 from psycopg.adapt import AdaptersMap, Dumper
 from psycopg.postgres import types as pg_types
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
-from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper
+from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper, TextBinaryLoader
 
 __all__ = ["READ_COMMITTED", "Address", "Connection", "Driver", "Id", "Row", "Sql", "connect", "quoted"]
 
@@ -32,15 +33,16 @@ _CANCEL_SECONDS = 2.0  # for which a statement that is given up keeps its thread
 # rows, which vacuum takes for next to none beside a long transaction: then any index seems as good, and a claim reads
 # all dead entries of its shard. What is disabled but needed makes the costs so high that statements would be compiled.
 # Warnings are needed, as one tells of a commit that waited for no standby; a role may want fewer messages, or far more.
-# Behind a pooler others use the same session of the server later: there nothing is set.
+# No operator of another schema is taken for a built-in one. Behind a pooler others use the same session of the server
+# later: there nothing is set.
 _SETTLE_IN = """
     SELECT current_setting('default_transaction_isolation'), (
         SELECT count(set_config(name, value, false))
         FROM (
             VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
-                ('client_min_messages', 'warning')
+                ('client_min_messages', 'warning'), ('search_path', 'pg_catalog')
         ) AS own (name, value)
-        WHERE pg_backend_pid() = $1
+        WHERE pg_backend_pid() OPERATOR(pg_catalog.=) $1
     )
 """
 READ_COMMITTED = "read committed"
@@ -103,20 +105,47 @@ class _IdDumper(Dumper):
         return obj
 
 
+class _TextLoader(TextBinaryLoader):
+    """Loads text also where the encoding is SQL_ASCII, in which the driver makes no text of it."""
+
+    def load(self, data: Buffer) -> str:
+        text = super().load(data)
+        return text if isinstance(text, str) else bytes(text).decode()
+
+
 def quoted(name: str) -> str:
     """Return an identifier as statements have it."""
     return '"' + name.replace('"', '""') + '"'
 
 
+# Functions, types and tables of the server; after what is quoted or a comment, which stay as they are. The server
+# itself knows whose unnest() of several arrays is meant, and only without a schema.
+_BUILT_IN = re.compile(
+    r"""
+    "[^"]*" | '[^']*' | --[^\n]*
+    | (?<![\w.@]) ((?!(?:coalesce|extract|greatest|least)\(|unnest\([^)]*,) [a-z_0-9]+(?=\() | pg_(?!catalog\b)[a-z_]+)
+    | (?<=::) (bytea|text|uuid)
+    """,
+    re.VERBOSE,
+)
+
+
+def _qualified(found: re.Match[str]) -> str:
+    return f"pg_catalog.{found[0]}" if found.lastindex else found[0]
+
+
 class _Texts(dict[str, str]):
-    """Statements with the name of the schema, for which they have an ``@``."""
+    """Statements with the name of the schema, for which they have an ``@``, and with that of what is built in.
+
+    In the search path of a role or of an application, another schema may have functions of the same names.
+    """
 
     def __init__(self, schema: str) -> None:
         super().__init__()
         self._prefix = quoted(schema) + "."
 
     def __missing__(self, statement: str) -> str:
-        self[statement] = text = statement.replace("@", self._prefix)
+        self[statement] = text = _BUILT_IN.sub(_qualified, statement).replace("@", self._prefix)
         return text
 
 
@@ -221,6 +250,8 @@ def _adapt(adapters: AdaptersMap) -> None:
     adapters.register_dumper(Id, _IdDumper)
     adapters.register_dumper(list, ListBinaryDumper)
     adapters.register_loader("uuid", ByteaBinaryLoader)
+    for name in ("text", "name"):
+        adapters.register_loader(name, _TextLoader)
 
 
 class _Notices:

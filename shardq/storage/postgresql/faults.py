@@ -47,7 +47,8 @@ _BUSY = {
     "25P03": "ended a transaction that stood still, by its idle_in_transaction_session_timeout: try again",
     "25P04": "ended a transaction that took too long, by its transaction_timeout: try again",
     "53200": "is short of memory, or of locks (max_locks_per_transaction): try again",
-    "53300": "has no connection left: raise max_connections there, or lower pool_size in the URLs",
+    "53300": "has no connection left: raise max_connections there, or the CONNECTION LIMIT of this user or database, "
+    "or lower pool_size in the URLs",
 }
 
 

@@ -1,6 +1,6 @@
 """Requests within a transaction of the application, on its own psycopg connection, which may be an async one.
 
-Nothing is set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
+Nothing stays set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
 that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
 """
 
@@ -43,7 +43,11 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _STARTED = "extract(epoch FROM pg_postmaster_start_time())::text"  # it differs between servers
-_DATABASE = f"SELECT current_database(), current_setting('transaction_isolation'), {_STARTED}"
+_DATABASE = f"""
+    SELECT current_database(), current_setting('transaction_isolation'), {_STARTED}, current_schemas(true)::text[]
+"""
+_OWN_PATH = "SELECT current_setting('search_path'), set_config('search_path', 'pg_catalog', true)"
+_PATH = "SELECT set_config('search_path', $1::text, true)"
 _ABORT = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
@@ -158,7 +162,7 @@ class JoinedSession(Session):
         if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
             self._on_loop = LoopCursor(self._driver, connection, begins=begins)
         self._sql = Sql(self._driver, self.address.schema, self.now, outside, self._on_loop)
-        ((database, isolation, server),) = self._translated_here(lambda sql: sql.all(_DATABASE))
+        ((database, isolation, server, schemas),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if server != outside.server:  # as far as is known: it may have started again
             ((outside.server,),) = outside.read(lambda sql: sql.all(f"SELECT {_STARTED}"))
         if database != self.address.database or server != outside.server:
@@ -177,6 +181,8 @@ class JoinedSession(Session):
                 f"{self.address} has no schema: create a queue before the transaction", missing=True
             )
         schema.check_version(self._translated_here(schema.version), self.address)
+        first = next(each for each in schemas if not each.startswith("pg_temp"))  # which has no operators
+        self._is_overridden = first != "pg_catalog"
 
     @property
     def has_ended(self) -> bool:
@@ -225,7 +231,18 @@ class JoinedSession(Session):
             raise Closed(
                 "the transaction of the application has ended: join another one with client.transaction()"
             )
+        if self._is_overridden:
+            return self._translated_here(self._on_own_path, do, *args)
         return self._translated_here(do, *args)
+
+    def _on_own_path(self, sql: Sql, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
+        """Run it where operators of other schemas do not go before those that are built in."""
+        ((path, _),) = sql.all(_OWN_PATH)
+        try:
+            return do(sql, *args)
+        finally:
+            if self._driver.info.transaction_status == TransactionStatus.INTRANS:
+                sql.one(_PATH, path)
 
     def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         _check_mode(self._driver)

@@ -31,7 +31,7 @@ _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{}'"
 _NOT_DURABLE = "; SET LOCAL synchronous_commit = off"  # what it reports is written in order
 _BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PING = "SELECT 1"
-_TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_TIME = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000.0)::bigint"
 
 _SAMPLES = 8
 _NEAR = 300  # microseconds; a single answer may be late by more

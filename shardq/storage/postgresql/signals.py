@@ -18,13 +18,13 @@ import msgspec
 import psycopg
 
 from shardq.errors import ShardqError
-from shardq.storage.postgresql.connections import Address, Driver, Sql, connect, quoted
+from shardq.storage.postgresql.connections import Address, Connection, Sql, quoted
 from shardq.storage.postgresql.locks import LONG
 from shardq.storage.postgresql.session import Session
 
 __all__ = ["Channel"]
 
-_WAITS = "SELECT pg_advisory_lock_shared(%s) WHERE pg_backend_pid() = %s"  # not the pooler's number
+_WAITS = "SELECT pg_advisory_lock_shared($1) WHERE pg_backend_pid() = $2"  # not the pooler's number
 # Its commit need not wait for the disk.
 _NOTIFY = """
     SELECT pg_notify($2, n) FROM unnest($3::text[]) AS n, set_config('synchronous_commit', 'off', true)
@@ -33,7 +33,7 @@ _NOTIFY = """
 _NOTIFY_ALWAYS = "SELECT pg_notify($1, n) FROM unnest($2::text[]) AS n"
 _LISTEN = "LISTEN {}"
 # Appends that are under way and have seen nobody wait. One that hangs is found by the next poll.
-_EARLIER = f"SELECT set_config('lock_timeout', '{LONG}', true), pg_advisory_xact_lock(%s)"
+_EARLIER = f"SELECT set_config('lock_timeout', '{LONG}', true), pg_advisory_xact_lock($1)"
 _STANDS = "SELECT 1 WHERE current_setting('transaction_read_only') = 'off'"  # else another server is the primary by now
 _QUEUES = msgspec.json.Decoder(list[str])
 _EVERY = 5.0  # seconds until the connection is tried
@@ -74,27 +74,27 @@ class Channel:
         """Pass on what is sent from now on."""
         with (
             suppress(psycopg.Error),
-            closing(connect(self._address)) as connection,
+            closing(Connection(self._address, self._session.now)) as connection,
             DefaultSelector() as selector,
         ):
-            waits = connection.execute(_WAITS, (self._lock, connection.info.backend_pid), prepare=False)
-            if not waits.fetchall():
+            sql, driver = connection.sql, connection.driver
+            if not sql.all(_WAITS, self._lock, driver.info.backend_pid):
                 return
-            connection.execute(_LISTEN.format(quoted(self.channel)), prepare=False)
+            sql.script(_LISTEN.format(quoted(self.channel)))
             with suppress(psycopg.errors.LockNotAvailable):
-                connection.execute(_EARLIER, (self.waiting[1],), prepare=False)
-            selector.register(connection, EVENT_READ)
+                sql.one(_EARLIER, self.waiting[1])
+            selector.register(driver, EVENT_READ)
             yield ()
             while True:
                 yield from self._heard(connection, selector)
 
-    def _heard(self, connection: Driver, selector: BaseSelector) -> Generator[Collection[str]]:
+    def _heard(self, connection: Connection, selector: BaseSelector) -> Generator[Collection[str]]:
         # The driver's wait for notifications would wake this thread ten times a second.
-        notifies = list(connection.notifies(timeout=0))
+        notifies = list(connection.driver.notifies(timeout=0))
         for notify in notifies:
             yield _QUEUES.decode(notify.payload)
         if not (notifies or selector.select(_EVERY)):
-            if not connection.execute(_STANDS, prepare=False).fetchall():
+            if not connection.sql.all(_STANDS):
                 raise psycopg.OperationalError("the server takes no writes")
             yield ()
 

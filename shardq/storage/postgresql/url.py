@@ -62,7 +62,8 @@ def parse(url: str, connect_seconds: float = _CONNECT_SECONDS) -> tuple[Address,
     query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in options.items())
     given = _read(f"postgresql://{login}{parts.hosts}{parts.path}?{query}", options)
     defaults = _DEFAULTS | {"connect_timeout": str(max(2, round(connect_seconds)))}
-    conninfo = make_conninfo("", **(defaults | given))
+    # A role may have an encoding without some characters that names of consumers have.
+    conninfo = make_conninfo("", **(defaults | given | {"client_encoding": "utf8"}))
     hosts = _hosts(parts.hosts) or (given.get("host", "a local socket"),)
     address = Address(
         conninfo, hosts, database, _schema(own), prepares=_prepares(own), patience=_patience(own)
