@@ -38,8 +38,8 @@ With `--json` an error is a JSON object in the last line of stderr, such as that
 A command that reads several queues leaves out those whose settings cannot be read. It names them on stderr, shows the
 others, and exits with the code of that error.
 
-`shardq work --fail-on-error` exits with code 1 when a handler has failed or a process has died, also where a
-later delivery of the message was worked. `shardq work --idle-exit 5s --fail-on-error` is a job for cron or CI.
+`shardq work --fail-on-error` exits with code 1 when a handler has failed or a process was replaced, even if a
+later delivery of the message succeeded. `shardq work --idle-exit 5s --fail-on-error` is a job for cron or CI.
 
 ## Completion
 

@@ -228,8 +228,8 @@ class WorkerLoop(ABC):
         except BaseException as error:
             self._end_with(error)
             return False
-        if done and self.on_settled is not None and self._tally.read().handled:
-            call, self.on_settled = self.on_settled, None
+        if done and (call := self.on_settled) is not None and self._tally.read().handled:
+            self.on_settled = None
             call()
         return done
 

@@ -56,8 +56,9 @@ class CoroutineLoop:
 
         began = time.monotonic()
         due = began + _next_cancel_check(began)
+        loop = self._begun()
         try:
-            future = self.begin(noted())
+            future = asyncio.run_coroutine_threadsafe(noted(), loop)
             # A wait without an end would delay the handler of a signal that arrives just before it begins.
             while not wait([future], CANCEL_CHECK_SECONDS).done:
                 if is_cancelled is None or time.monotonic() < due:
@@ -68,7 +69,7 @@ class CoroutineLoop:
                     self.begin(_cancel(tasks))
         except BaseException:
             self._interrupt()
-            self.begin(_end(tasks)).result()
+            asyncio.run_coroutine_threadsafe(_end(tasks), loop).result()
             raise
         if not returned:
             future.result()

@@ -42,7 +42,7 @@ TURN_SECONDS = 0.25  # the longest wait for reports
 class PoolReport(msgspec.Struct, frozen=True):
     """The counters of a pool: the sum over its processes, including those that have ended.
 
-    A process that died had reported up to a fifth of a second before.
+    Those of a process that died may be 0.2 seconds old.
     """
 
     total: WorkerReport
@@ -84,8 +84,9 @@ class WorkerPool:
     process that dies, or ends on a SIGTERM from outside, is replaced after a pause that doubles up to 30 seconds.
     After more than ``max_restarts`` consecutive ends of a process without one settled message, the pool ends with
     WorkersFailing. Ends while the store is unreachable do not count: the pool waits for it. Otherwise it ends only when
-    it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues. Threads that
-    a handler has left running end with their process, at the latest ``handler_timeout`` or 60 seconds after its work.
+    it is asked to, or by ``idle_exit``: a handler that raises SystemExit fails, and its process continues. A process
+    that has become another program, or whose end is held up by threads or processes of a handler, is killed 65 seconds
+    later, or 5 seconds after a longer ``handler_timeout``.
 
     With a :class:`~shardq.worker.JsonLog` the processes log lines of JSON on stderr, also what came of each message.
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -103,7 +101,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class HasSettled(msgspec.Struct, frozen=True):
-    """A process has settled a message that its handler has ended. It is sent once, and at once."""
+    """Reports the first settled message of a process, at once."""
 
 
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
@@ -143,25 +141,16 @@ def run_process(plan: WorkerPlan, channel: Connection) -> None:
             crash = _run(plan, worker, channel, metrics)
     except ShardqError as raised:
         error = raised
+    except BaseException:
+        channel.close()  # tells the parent, as threads of a handler may hold up the end of this process
+        raise
     if forks.count != here:  # a child that a handler has forked, and that came back here
         return
     report = WorkerReport() if worker is None else worker.report
-    with suppress(OSError):  # the parent is gone
+    with suppress(OSError), channel:  # the parent is gone
         if metrics is not None:
             channel.send(metrics.measures())
         channel.send(Ended(report, sendable(error), crash, terminated))
-    threading.Thread(target=_exit_late, args=(plan.handler_timeout or ORPHAN_SECONDS,), daemon=True).start()
-
-
-def _exit_late(patience: float) -> None:
-    """End this process although threads or processes continue that a handler has started, and that are no daemons."""
-    time.sleep(patience)
-    _log.warning(
-        "this process ends although what a handler has started still runs after %g seconds", patience
-    )
-    with suppress(Exception):  # a handler has closed it
-        sys.stdout.flush()
-    os._exit(0)
 
 
 def _metrics() -> Metrics:

@@ -72,21 +72,28 @@ class Child:
                 self._take(self.channel.recv())
         except (EOFError, OSError):
             self._is_cut_off = True
-            self.process.join(1.0)
+            if self.ended is None:
+                self.process.join(1.0)
 
-    def hangs(self, seconds: float | None) -> bool:
-        """Return whether the process has held messages for ``seconds`` without finishing one, or no longer reports.
+    def why_hanging(self, seconds: float | None) -> str:
+        """Return what shows that the process hangs: no message finished for ``seconds``, or no reports; or "".
 
         One that waits for a permit, or for the store, does not hang. One that has become another program, or is
-        stopped, sends no reports, and neither does one in which no other thread can run.
+        stopped, sends no reports, and neither does one in which no other thread can run. Threads of a handler may hold
+        up the end of one that has worked.
         """
-        if self._is_cut_off and seconds is None:
-            seconds = ORPHAN_SECONDS  # it ends sooner if it still is a worker
-        if seconds is None or self.ended is not None:
-            return False
-        now, held = time.monotonic(), self.report.in_flight > self.report.settling
-        is_silent = self.reported and now - self._heard_at > seconds + SILENT_SECONDS
-        return is_silent or (held and now - self.progress_at > seconds)
+        if self.ended is not None or (seconds is None and self._is_cut_off):
+            seconds = max(seconds or 0.0, ORPHAN_SECONDS)  # it ends sooner if it can
+        if seconds is None:
+            return ""
+        now, held = time.monotonic(), self.ended is None and self.report.in_flight > self.report.settling
+        if (self.reported or self._is_cut_off) and now - self._heard_at > seconds + SILENT_SECONDS:
+            return f"has sent no report for {seconds + SILENT_SECONDS:g} seconds"
+        return (
+            f"has finished no message for {seconds:g} seconds"
+            if held and now - self.progress_at > seconds
+            else ""
+        )
 
     def stop(self) -> None:
         """Ask the process to end after the message at hand."""
@@ -188,12 +195,8 @@ class Slot:
         if child is None:
             return
         child.listen()
-        if child.hangs(handler_timeout):
-            _log.warning(
-                "%s has finished no message for %g seconds and is killed",
-                self._name,
-                handler_timeout or ORPHAN_SECONDS,
-            )
+        if why := child.why_hanging(handler_timeout):
+            _log.warning("%s %s and is killed", self._name, why)
             child.kill()
             child.process.join()
         if not child.alive:

@@ -56,6 +56,12 @@ def leave_a_thread(message: Message) -> None:
     threading.Thread(target=time.sleep, args=(600,)).start()
 
 
+def leave_a_thread_and_interrupt_once(message: Message) -> None:
+    if _first(message):
+        leave_a_thread(message)
+        raise KeyboardInterrupt
+
+
 def die_on_poison_after_half_a_second(message: Message) -> None:
     time.sleep(0.5)
     die_on_poison(message)

@@ -149,7 +149,12 @@ def test_a_process_that_hangs_is_killed_and_replaced(
 
 @pytest.mark.parametrize(
     ("handler", "timeout"),
-    [("stand_still_once", 1), ("become_another_program_once", 1), ("become_another_program_once", None)],
+    [
+        ("stand_still_once", 1),
+        ("become_another_program_once", 1),
+        ("become_another_program_once", None),
+        ("leave_a_thread_and_interrupt_once", None),
+    ],
 )
 def test_a_process_that_reports_no_more_is_killed_and_replaced(
     url: str,
@@ -160,7 +165,7 @@ def test_a_process_that_reports_no_more_is_killed_and_replaced(
     handler: str,
     timeout: float | None,
 ) -> None:
-    monkeypatch.setattr(slot, "SILENT_SECONDS", 1)
+    monkeypatch.setattr(slot, "SILENT_SECONDS", 4)
     monkeypatch.setattr(slot, "ORPHAN_SECONDS", 0.1)
     queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1)
     fill(queue, 2, str(tmp_path / "still").encode())
@@ -180,16 +185,13 @@ def within_bounds(report: PoolReport) -> None:
     assert report.seconds < 60, "the pool does not end"
 
 
-def test_a_process_in_which_a_handler_has_left_a_thread_ends(url: str, queue: Queue, handlers: str) -> None:
+def test_a_process_in_which_a_handler_has_left_a_thread_ends(
+    url: str, queue: Queue, handlers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slot, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(slot, "ORPHAN_SECONDS", 0.1)
     fill(queue, 1)
-    pool = WorkerPool(
-        url,
-        "jobs",
-        f"{handlers}:leave_a_thread",
-        idle_exit=0.1,
-        handler_timeout=1,
-        on_progress=within_bounds,
-    )
+    pool = WorkerPool(url, "jobs", f"{handlers}:leave_a_thread", idle_exit=0.1, on_progress=within_bounds)
     report = pool.run()
     assert (report.total.worked, report.restarts) == (1, 0)
 
@@ -262,9 +264,9 @@ def test_processes_that_die_as_often_as_they_start_end_the_pool(
 def test_processes_that_die_after_settled_messages_do_not_end_the_pool(
     url: str, client: shardq.Client, handlers: str
 ) -> None:
-    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1, max_deliveries=1)
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=5, max_deliveries=1)
     queue.producer().send_many([b"good", b"poison"] * 3)
-    pool = WorkerPool(url, "short", f"{handlers}:die_on_poison", batch=1, idle_exit=1.5, max_restarts=1)
+    pool = WorkerPool(url, "short", f"{handlers}:die_on_poison", batch=1, idle_exit=6, max_restarts=1)
     assert pool.run().restarts == 3
     assert client.queue("short.dead").counts().ready == 3
 

@@ -123,7 +123,7 @@ def _weight(given: str) -> tuple[str, float]:
 @click.option(
     "--fail-on-error",
     is_flag=True,
-    help="Exit with code 1 if a handler has failed or a process has died, even if a later delivery succeeded.",
+    help="Exit with code 1 if a handler has failed or a process was replaced, even if a later delivery succeeded.",
 )
 @click.option(
     "--prefetch", type=int, default=USUAL.prefetch, show_default=True, help="Messages to claim ahead."
