@@ -140,12 +140,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", type=int, choices=range(PARTS), help="run this third of the long tests only")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that take long, and run them first.
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
+    """Mark the tests that take long. Order those that are chosen so that no core is idle, not even at the end.
 
-    So none is left at the end while the other processes have nothing to do. What is costly to start is given to few
-    processes.
+    What is costly to start is given to few processes.
     """
     in_docker = docker_answers()
     contracts: set[tuple[object, ...]] = set()
@@ -165,22 +164,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("cassandra"))
     _deselect(config, items, spared)
     _without_other_parts(config, items)
-    # What has a time limit of its own takes longest.
-    first = ("spark", "timeout")
-    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in first])
-    begun = sum(any(map(item.get_closest_marker, first)) for item in items)
-    items[begun:] = _mixed(items[begun:])
+    yield
+    items[:] = _in_order(items)
 
 
-def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Spread what waits for servers among what keeps a core busy, so that these go on beside each other.
+def _in_order(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return those first that take longest, and spread what waits for servers among what keeps a core busy.
 
-    The last folders, which wait for processes, come first: at the end no core is idle.
+    The folders of these are in reverse: tests of workers wait for processes, and those of the API never wait.
     """
-    waiting = [item for item in items if item.get_closest_marker("server")]
-    busy = [item for item in reversed(items) if not item.get_closest_marker("server")]
+    longest = dict.fromkeys(
+        item for name in ("spark", "timeout") for item in items if item.get_closest_marker(name)
+    )
+    rest = [item for item in items if item not in longest]
+    waiting = [item for item in rest if item.get_closest_marker("server")]
+    busy = [item for item in reversed(rest) if not item.get_closest_marker("server")]
     places = {item: place / len(kind) for kind in (waiting, busy) for place, item in enumerate(kind)}
-    return sorted(items, key=places.__getitem__)
+    return [*longest, *sorted(rest, key=places.__getitem__)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -206,10 +206,12 @@ def _unmeasured() -> Iterator[None]:
         yield
         return
     measuring.stop()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
-        yield
-    measuring.start()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)
+            yield
+    finally:
+        measuring.start()
 
 
 def _without_other_parts(config: pytest.Config, items: list[pytest.Item]) -> None:

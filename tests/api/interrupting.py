@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterator
 import shardq
 from shardq.tasks.threads import a_thread_starts
 
-PATIENCE = (
-    30.0  # seconds until a thread that gets no further counts as hanging, however long all of its work takes
-)
+# Seconds until a thread that gets no further counts as hanging, however long all of its work takes.
+PATIENCE = 30.0
 INTERRUPTS = 100
 LONGEST = 10.0  # seconds for which is interrupted: fewer interrupts on a busy machine
 THREADS = 4
@@ -141,8 +140,8 @@ def main(url: str, name: str, group: str, prefetch: str, kind: str) -> None:
     await_rounds(members, 1)
     interrupted = interrupt_threads(members) if kind == "thread" else interrupt_main(Member(work))
     await_rounds(members, 3)
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)
-    list(work())
+    for _ in work():
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
     print(interrupted, "interrupts")
     os._exit(0 if interrupted else 2)
 

@@ -87,7 +87,7 @@ WANTED = {
 """The result that a reader wants first, by the words that they type."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as `make site` builds it."""
     built = tmp_path_factory.mktemp("site")

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def killer(cassandra_url: str) -> Iterator[CassandraKiller]:
     killer = CassandraKiller(cassandra_url)
     yield killer

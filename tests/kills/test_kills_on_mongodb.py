@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def killer(replica_set_url: str) -> Iterator[MongoKiller]:
     killer = MongoKiller(replica_set_url)
     yield killer

@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def killer(postgresql_url: str) -> Iterator[PostgresKiller]:
     killer = PostgresKiller(postgresql_url)
     yield killer

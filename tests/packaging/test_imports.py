@@ -43,9 +43,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_modules_may_be_imported_in_any_order() -> None:
     names = sorted(name for name in modules() if not name.endswith("__main__"))
-    orders = [names, names[::-1]]
-    programs = ["\n".join(f"import {name}" for name in order) for order in orders]
-    for done in [
-        subprocess.run([sys.executable, "-c", each], capture_output=True, check=False) for each in programs
-    ]:
+    for order in (names, names[::-1]):
+        program = "\n".join(f"import {name}" for name in order)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr.decode()

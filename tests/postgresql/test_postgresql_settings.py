@@ -39,7 +39,7 @@ SETTINGS = [
 ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def foreign(postgresql_url: str) -> Iterator[str]:
     name = f"foreign{os.urandom(4).hex()}"
     with psycopg.connect(postgresql_url, autocommit=True) as connection:

@@ -31,7 +31,7 @@ from tests.mongodb_server import MEMBERS, _server  # noqa: E402
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def standalone_url() -> Iterator[str]:
     with _server(MEMBERS["standalone"]) as url:
         yield url
