@@ -121,7 +121,7 @@ def live_queues(client: Client, broadcast: str) -> Iterator[str]:
     except QueueNotFound:  # nobody ever subscribed
         return
     now = client.now()
-    if any(entry.due > now + 2 * _LEASE for entry in entries):
+    if any(entry.state is EntryState.IN_FLIGHT and entry.due > now + 2 * _LEASE for entry in entries):
         shorten_leases(registry, LEASE_SECONDS)
     for entry in entries:
         if entry.state is EntryState.IN_FLIGHT and entry.due > now:

@@ -52,10 +52,10 @@ class LiveSettings:
         self, store: Store, retry: Retry, name: str, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._store, self._retry, self._name, self.timer = store, retry, name, timer
-        self._record, _ = loaded = self._load()
         self.created_again = 0
         """How often the queue was deleted and created again, as far as is known."""
-        self._take(*loaded)
+        self._record, settings = self._load()
+        self._take(self._record, settings)
         self._mark_read(timer())
 
     def current(self, at_most: float | None = None) -> QueueSettings:
@@ -144,7 +144,8 @@ class LiveSettings:
 
     def _take(self, record: QueueRecord, settings: QueueSettings) -> None:
         known = self._record  # which another thread may have read later
-        self.created_again += not (is_same_queue(record, known) or is_same_queue(known, record))
+        if not (is_same_queue(record, known) or is_same_queue(known, record)):
+            self.created_again += 1
         self._record, self.jobs = record, jobs_of(record)
         self.layout, self.is_bounded = settings.layout, settings.is_bounded
         self.keeps_events = settings.events is not None

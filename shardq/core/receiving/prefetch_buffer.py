@@ -137,7 +137,7 @@ class Ahead:
         (self.buffer.put_back if again else self.buffer.add)(held, now)
 
     def take_older(self) -> list[HeldSlice]:
-        """Take out everything if some of it may be of a queue that was deleted, and that was created again."""
+        """Take out everything if the queue was created again since the first message was added."""
         return self.buffer.clear() if self._incarnation != self.context.live.created_again else []
 
     def return_uncounted(self, held: Sequence[HeldSlice]) -> None:

@@ -24,7 +24,7 @@ __all__ = ["Prefetcher"]
 _log = Log(__name__)
 
 PAUSE_SECONDS = 0.1
-HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)  # seconds to count deliveries in before others are tried
+HAND_OUT_PATIENCE = (0.2, 0.2, 0.2, None)  # seconds to count deliveries in; None: the client's own
 
 
 class Prefetcher:
@@ -61,7 +61,8 @@ class Prefetcher:
         self._changes = ChangeNotifier(self._lock)
         self.wake = self._changes.notify_all  # lets `take` look whether its caller leaves
         self._claiming = threading.Lock()  # held while somebody claims, or uses the reader
-        self._wanted, self._released_older = True, 0  # slices that may be of a queue that was deleted
+        self._wanted = True
+        self._released_older = 0  # slices that may be of a queue that was deleted
         self._stopped = False
         self._error: ShardqError | None = None
         self._idling = Idling(first.store, self._retry, receiving, lambda: self._has_ended, self._claiming)
@@ -101,13 +102,13 @@ class Prefetcher:
     def take_now(self, limit: int) -> list[HeldSlice]:
         """Return up to ``limit`` messages, claimed now if none wait. An empty list: nothing was due in any queue."""
         while True:
+            before = self._released_older
             with self._claiming:
                 if claimed := not self._waiting(self._closed()):
                     self._put(self._receiving.fill(limit, thorough=True))
                     with self._lock:
                         self._error = None  # what was read now says more than what could not be read before
                         self._changes.notify_all()
-            before = self._released_older
             held = self.take(limit, 0.0)
             if held or (claimed and before == self._released_older):
                 return held  # else all that waited has expired or was lost
@@ -253,7 +254,7 @@ class Prefetcher:
     # -- handing out --------------------------------------------------------------------------------------------
 
     def _closed(self) -> set[str]:
-        """Return the queues that hand out nothing now, or cannot be read; release what is not of their present ones."""
+        """Release messages of deleted queues. Return the queues that are paused or cannot be read."""
         closed = set()
         for queue in self._queues.values():
             if len(queue.buffer):

@@ -110,7 +110,7 @@ class _TextLoader(TextBinaryLoader):
 
     def load(self, data: Buffer) -> str:
         text = super().load(data)
-        return text if isinstance(text, str) else bytes(text).decode()
+        return text if isinstance(text, str) else bytes(text).decode(errors="replace")
 
 
 def quoted(name: str) -> str:
@@ -118,7 +118,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# Functions, types and tables of the server; after what is quoted or a comment, which stay as they are. The server
+# Functions, types and tables of the server. Quoted text and comments match first and stay unchanged. The server
 # itself knows whose unnest() of several arrays is meant, and only without a schema.
 _BUILT_IN = re.compile(
     r"""
@@ -212,6 +212,9 @@ class Sql:
             cast("psycopg.Connection[Any]", connection), row_factory=tuple_row
         )
         _adapt(self._cursor.adapters)
+        if connection.info.encoding == "ascii":
+            for name in ("text", "name"):
+                self._cursor.adapters.register_loader(name, _TextLoader)
         self._texts = _Texts(schema)
 
     def all(self, statement: str, *values: object) -> list[Row]:
@@ -250,8 +253,6 @@ def _adapt(adapters: AdaptersMap) -> None:
     adapters.register_dumper(Id, _IdDumper)
     adapters.register_dumper(list, ListBinaryDumper)
     adapters.register_loader("uuid", ByteaBinaryLoader)
-    for name in ("text", "name"):
-        adapters.register_loader(name, _TextLoader)
 
 
 class _Notices:

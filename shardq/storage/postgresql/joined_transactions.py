@@ -1,7 +1,7 @@
 """Requests within a transaction of the application, on its own psycopg connection, which may be an async one.
 
-Nothing stays set in it, and no savepoint is made: more than 64 in one transaction make the whole server slow. A request
-that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
+A request restores each setting that it changes, and makes no savepoint: more than 64 in one transaction make the whole
+server slow. A request that is refused has changed nothing by then. A later failure or interrupt ends the transaction.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _STARTED = "extract(epoch FROM pg_postmaster_start_time())::text"  # it differs 
 _DATABASE = f"""
     SELECT current_database(), current_setting('transaction_isolation'), {_STARTED}, current_schemas(true)::text[]
 """
-_OWN_PATH = "SELECT current_setting('search_path'), set_config('search_path', 'pg_catalog', true)"
-_PATH = "SELECT set_config('search_path', $1::text, true)"
+_PATH = "SELECT current_setting('search_path')"
+_SET_PATH = "SELECT set_config('search_path', $1::text, true)"
 _ABORT = "SELECT 'shardq: a part of a request is missing in this transaction'::int"  # an error of the server
 _HAS_SCHEMA = "SELECT to_regclass($1) IS NOT NULL"
 
@@ -237,12 +237,13 @@ class JoinedSession(Session):
 
     def _on_own_path(self, sql: Sql, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         """Run it where operators of other schemas do not go before those that are built in."""
-        ((path, _),) = sql.all(_OWN_PATH)
+        ((path,),) = sql.all(_PATH)
         try:
+            sql.one(_SET_PATH, "pg_catalog")
             return do(sql, *args)
         finally:
             if self._driver.info.transaction_status == TransactionStatus.INTRANS:
-                sql.one(_PATH, path)
+                sql.one(_SET_PATH, path)
 
     def _translated_here(self, do: Callable[[Sql, Unpack[Ts]], T], *args: *Ts) -> T:
         _check_mode(self._driver)
