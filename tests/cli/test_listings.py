@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> ManualClock:
     """The clock of the commands, which a pause between two counts moves."""
     clock = ManualClock(1_700_000_000_000_000)
     monkeypatch.setattr("shardq.base.clock.SystemClock", lambda: clock)
-    monkeypatch.setattr("shardq.cli.commands.list_queues.time.sleep", clock.advance)
+    monkeypatch.setattr("shardq.cli.commands.list_queues.time", SimpleNamespace(sleep=clock.advance))
     return clock
 
 
@@ -42,7 +43,7 @@ def test_an_interval_shows_changes_per_second(jobs, clock: ManualClock, monkeypa
         with shardq.connect(jobs.url, clock=clock) as client:
             client.queue("jobs").producer().send_many([b"x"] * 8)
 
-    monkeypatch.setattr("shardq.cli.commands.list_queues.time.sleep", send_meanwhile)
+    monkeypatch.setattr("shardq.cli.commands.list_queues.time", SimpleNamespace(sleep=send_meanwhile))
     header, row, other = jobs.ok("list", "--interval", "4s").stdout.splitlines()
     assert header.split()[-1] == "change"
     assert (row.split()[-1], other.split()[-1]) == ("+2.0/s", "+0.0/s")
@@ -58,7 +59,7 @@ def test_watching_counts_until_ctrl_c(jobs, clock: ManualClock, monkeypatch) -> 
             raise KeyboardInterrupt
         clock.advance(seconds)
 
-    monkeypatch.setattr("shardq.cli.commands.list_queues.time.sleep", pause)
+    monkeypatch.setattr("shardq.cli.commands.list_queues.time", SimpleNamespace(sleep=pause))
     result = jobs("list", "--watch", "--json")
     assert result.exit_code == 130
     found = [json.loads(line)["queues"][0] for line in result.stdout.splitlines()]
