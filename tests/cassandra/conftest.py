@@ -86,7 +86,7 @@ def store(open_store: Callable[[], CassandraStore]) -> CassandraStore:
     return open_store()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def drops(cassandra_url: str) -> Iterator[LateDrops]:
     drops = LateDrops()
     yield drops

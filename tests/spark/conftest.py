@@ -37,14 +37,15 @@ SAMPLE = {"test_repeated_rows.py", "test_writing_and_browsing.py"}
 """Files that `make test` runs: on SQLite, with one Spark."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before the tests are given to processes
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # before the long tests are cut into parts
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.spark)
             if item.path.name not in SAMPLE:
                 item.add_marker(pytest.mark.long)
             item.add_marker(pytest.mark.filterwarnings("default"))  # PySpark has warnings of its own
+    yield
 
 
 @pytest.fixture(scope="session")
