@@ -420,7 +420,9 @@ def test_a_queue_that_is_created_again_has_its_limits_anew(connect: Connect) -> 
     assert len(queue.consumer().receive(10)) == 5
 
 
-def test_a_queue_that_is_created_again_has_no_permits_of_one_whose_deletion_broke_off(connect: Connect) -> None:
+def test_a_queue_that_is_created_again_has_no_permits_of_one_whose_deletion_broke_off(
+    connect: Connect,
+) -> None:
     client = connect()
     held = given(client, max_in_flight=5, rate_limit="5/d").consumer().receive(5)
     assert len(held) == 5

@@ -61,7 +61,12 @@ def test_an_unreachable_server_is_given_up_soon_after_the_repetitions_end(
 
 @pytest.mark.parametrize(
     ("hosts", "retry_seconds", "seconds"),
-    [("127.0.0.1", 60.0, 10.0), ("127.0.0.1", 17.0, 8.5), ("127.0.0.1", 0.0, 2.0), ("127.0.0.1,127.0.0.2", 60.0, 5.0)],
+    [
+        ("127.0.0.1", 60.0, 10.0),
+        ("127.0.0.1", 17.0, 8.5),
+        ("127.0.0.1", 0.0, 2.0),
+        ("127.0.0.1,127.0.0.2", 60.0, 5.0),
+    ],
 )
 def test_a_node_of_cassandra_may_take_half_of_the_retries_to_answer_or_its_share_of_that(
     hosts: str, retry_seconds: float, seconds: float, monkeypatch: pytest.MonkeyPatch

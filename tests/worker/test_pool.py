@@ -293,7 +293,7 @@ def test_processes_that_die_after_messages_whose_leases_were_lost_end_the_pool(
     queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1, max_deliveries=4)
     queue.producer().send(url.encode())
     pool = WorkerPool(url, "short", f"{handlers}:lose_then_die", batch=1, idle_exit=30, max_restarts=1)
-    with pytest.raises(WorkersFailing, match="2. time in a row without a settled message"):
+    with pytest.raises(WorkersFailing, match=r"2\. time in a row without a settled message"):
         pool.run()
 
 

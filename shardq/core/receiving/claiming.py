@@ -230,7 +230,7 @@ class QueueClaims(RegistrationTimer):
         request = self._to_be_repeated(shard) if self._unanswered else None
         if request is None:
             request = self._request(shard, limit, settings, finish=finish)
-        incarnation = self._context.live.created_again  # before the claim: it may be known anew when that is answered
+        incarnation = self._context.live.created_again  # which may be another one after the claim
         claimed = self._claim_once(request, began)
         held = [
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)

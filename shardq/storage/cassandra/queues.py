@@ -52,7 +52,7 @@ _CONDEMNED = -1
 
 _MEMORY = 0.25  # seconds for which calls go by what was seen, as producers do; whoever drops a queue waits for longer
 _LONG_MEMORY = 10.0  # that of glances, which full probes and registrations end sooner
-_UNREAD_MEMORY = 2.0  # after the record could not be read, or for as long as that took: calls must not wait for it each
+_UNREAD_MEMORY = 2.0  # after the record could not be read, or as long as that took
 _MOST = 10_000  # queues that are remembered
 _SIGN = "@"  # between a queue and its incarnation
 _STAND_IN = "~"  # for that sign in the name of a queue; no queue's name has it itself
