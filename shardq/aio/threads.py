@@ -26,6 +26,7 @@ _CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
 _CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
 _REFUSED = "cannot schedule new futures"  # how the error of an executor begins that takes no calls any more
+_SHUTDOWN = "at interpreter shutdown"  # how that of a thread ends then, from Python 3.12 on
 _ENDED = (
     "the main thread has ended, so Python makes no calls in threads: join the threads of event loops in it"
 )
@@ -124,6 +125,8 @@ class Threads:
                 raise Closed(_ENDED) from error
             # The pool has taken the call by then. If it has threads, they make it; without one, nothing does.
             if (apart or not self._begun.is_set()) and future.cancel():
+                if str(error).endswith(_SHUTDOWN):
+                    raise Closed(_ENDED) from error
                 raise StoreUnavailable(f"the store was not asked: {error}; free memory or threads") from error
         return future
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
 
@@ -120,12 +120,14 @@ class _Work:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun: set[asyncio.Task[None]] = set()  # those of them that wait for a slot
         self._begun: set[asyncio.Task[None]] = set()  # those of them that have one
+        self._watching: asyncio.Task[None] | None = None
         self._task = asyncio.current_task()
         self._cancelled = self._stopping = False
         self._error: InvalidSetting | None = None
 
     async def run(self, wait: float | None, stop: asyncio.Event | None) -> int:
-        stopping = None if stop is None else asyncio.ensure_future(self._stop_with(stop))
+        if stop is not None:
+            self._watch(stop)
         try:
             async with aclosing(self._batches(wait)) as batches:
                 async for batch in batches:
@@ -137,14 +139,18 @@ class _Work:
                 task.cancel()
             raise
         finally:
-            if stopping is not None:
-                stopping.cancel()
+            self._stopping = True
+            if self._watching is not None:
+                self._watching.cancel()
             await self._ended()
-            if self._unsettled:  # something else cancelled tasks before they began, or while they settled
-                await carried_out(self._settle_left())
         if self._error is not None:
             raise self._error
         return self._finished
+
+    def _watch(self, stop: asyncio.Event) -> None:
+        """Stop with an event. Something else may cancel the task that waits for it: then another one does."""
+        self._watching = asyncio.ensure_future(self._stop_with(stop))
+        self._watching.add_done_callback(lambda _: None if self._stopping else self._watch(stop))
 
     async def _stop_with(self, stop: asyncio.Event) -> None:
         await stop.wait()
@@ -176,8 +182,7 @@ class _Work:
                 yield batch
             elif wait is not None and not at_work:
                 return
-            elif wait is not None and not all(task.done() for task in self._tasks):
-                # They may release messages behind them in their groups. One that has just ended is still in the set.
+            elif wait is not None and self._tasks:  # which may release messages behind them in their groups
                 self._changed.clear()
                 await self._changed.wait()
 
@@ -202,47 +207,43 @@ class _Work:
             self._start(self._work, list(chain))
 
     def _start(
-        self, call: Callable[[list[Message]], Coroutine[None, None, None]], left: list[Message]
+        self, call: Callable[[list[Message]], Coroutine[None, None, None]], messages: list[Message]
     ) -> None:
-        task = asyncio.ensure_future(call(left))
+        task = asyncio.ensure_future(call(messages))
         self._tasks.add(task)
-        task.add_done_callback(partial(self._has_ended, left))
+        task.add_done_callback(partial(self._has_ended, messages))
 
-    def _has_ended(self, left: list[Message], task: asyncio.Task[None]) -> None:
+    def _has_ended(self, messages: list[Message], task: asyncio.Task[None]) -> None:
+        """Settle what a task has left, as it was stopped, or something else has cancelled it, maybe again."""
         self._tasks.discard(task)
-        if left:  # something else has cancelled it before it began, such as a handler
-            self._start(self._return, left)
+        if left := [message for message in messages if message in self._unsettled]:
+            self._start(self._settle_left, left)
+        self._changed.set()
 
-    async def _work(self, left: list[Message]) -> None:
+    async def _work(self, messages: list[Message]) -> None:
         """Work messages one after the other, until one is not finished."""
         try:
-            while left and not (self._cancelled or self._stopping):
-                message = left[0]
+            for number, message in enumerate(messages):
+                if self._cancelled or self._stopping:
+                    break
                 async with self._slot():
                     ending = await self._outcome(message)
-                self._unsettled[left.pop(0)] = ending
+                self._unsettled[message] = ending
                 self._claimed -= 1
                 self._changed.set()
-                done = await carried_out(self._end(message, ending, left))
-                self._finished += done
-                if not done:
+                if not await carried_out(self._end(message, ending, messages[number + 1 :])):
                     break
         except asyncio.CancelledError:
             pass  # before the handler, or in it: its message goes back with the others
         except InvalidSetting as error:  # of what the handler returned: its message goes back, too
             self._error = error
             self._stop()
-        finally:
-            await self._return(left)
 
-    async def _return(self, left: list[Message]) -> None:
-        """Release messages that are not worked."""
-        try:
-            await carried_out(self._release(left))
-        finally:
-            self._claimed -= len(left)
-            left.clear()
-            self._changed.set()
+    async def _settle_left(self, messages: list[Message]) -> None:
+        """Settle messages by their outcomes, or release them. Those that follow in a group come first."""
+        for message in reversed(messages):
+            if message in self._unsettled:
+                await self._end(message, self._unsettled[message])
 
     @asynccontextmanager
     async def _slot(self) -> AsyncGenerator[None, None]:
@@ -260,17 +261,16 @@ class _Work:
             self._begun.discard(task)
             self._slots.release()
 
-    async def _end(self, message: Message, ending: Outcome | None, left: list[Message]) -> bool:
-        """Settle a message; returns whether it is finished.
-
-        If not, the messages that follow it in its group are released first.
-        """
+    async def _end(self, message: Message, ending: Outcome | None, behind: Sequence[Message] = ()) -> bool:
+        """Settle a message; returns whether it is finished. If not, those behind it in its group are released first."""
         done = ending is None or isinstance(ending, Discard)
         if done and message.settled and not is_finished(message._sync):  # noqa: SLF001 - of its own package
             done = False  # its handler has released it, or it is lost
-        if not done:
-            await self._release(left)
-        return await self._settle(message, ending) and done
+        for each in () if done else behind:
+            await self._settle(each, _UNBEGUN)
+        done = await self._settle(message, ending) and done
+        self._finished += done
+        return done
 
     async def _outcome(self, message: Message) -> Outcome | None:
         """Run the handler and notify the observer; returns the outcome of the message, None if it is finished."""
@@ -323,11 +323,17 @@ class _Work:
                     await message.release(delay=await self._delay(message, ending), reason=ending.reason)
         except ShardqError as error:
             _log.warning("message %s was not settled, and may be delivered again: %s", message.id, error)
-        except Exception:  # of a hook
+        except (Exception, asyncio.CancelledError) as error:  # of a hook
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # of whoever has cancelled the task: another one settles the message
             _log.exception("message %s was not settled, and may be delivered again", message.id)
         else:
             done = True
-        self._unsettled.pop(message, None)  # not when this is cancelled
+        if message not in self._unsettled:
+            return False  # another task has settled it
+        if self._unsettled.pop(message) is _UNBEGUN:
+            self._claimed -= 1
         return done
 
     async def _delay(self, message: Message, ending: Retry) -> float:
@@ -339,12 +345,3 @@ class _Work:
 
     def _settings_of(self, queue: str) -> QueueSettings:
         return queue_of(self._consumer._sync, queue).settings  # noqa: SLF001 - of its own package
-
-    async def _release(self, messages: Iterable[Message]) -> None:
-        for message in messages:
-            await self._settle(message, _UNBEGUN)
-
-    async def _settle_left(self) -> None:
-        """Settle messages whose tasks were cancelled by something else; those that follow in a group come first."""
-        for message, ending in reversed(list(self._unsettled.items())):
-            await self._settle(message, ending)

@@ -76,6 +76,7 @@ class HeldSlice:
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
     untouched = True  # nothing of it is settled, as almost always
+    incarnation = 0  # of its queue: how often that was created again, as was known when it was claimed
     returned: set[str] | None = None  # groups of its claim that were released from; None: no groups
     unanswered: Mapping[str, set[int]] = _NOTHING  # what was tried, and may have been done to which positions
     _untils: Mapping[int, int] = _NOTHING  # by position, of messages whose leases end at other moments
@@ -219,7 +220,7 @@ class HeldSlice:
         """Cut out neighbouring messages as another slice, before any of them is settled."""
         claimed = ClaimedSlice(self.bundle, self.first + offset, count, self.deliveries, self.finished)
         part = HeldSlice(self.shard, claimed, self.token, self.lease_until, started=self.started)
-        part.grant, part.returned = self.grant, self.returned
+        part.grant, part.returned, part.incarnation = self.grant, self.returned, self.incarnation
         part._states[:] = self._states[offset : offset + count]
         part.untouched = part._states.count(SettleState.OPEN) == count
         untils = dict(self._untils).items()
@@ -267,9 +268,8 @@ class Selection(msgspec.Struct, frozen=True):
 
     def expired(self, now: int) -> Selection:
         """Select the messages whose leases have expired."""
-        return Selection(
-            self.held, [position for position in self.positions if now > self.held.until(position)]
-        )
+        held = self.held
+        return Selection(held, [each for each in self.positions if now > held.until(each)])
 
     def within(self, named: NamedSpans) -> Selection:
         """Select the messages that spans name."""

@@ -150,6 +150,8 @@ def create_queue(
     store, retry, name = contexts.store, contexts.retry, check_queue_name(name)
     chosen = _checked(contexts, name, given)
     record = QueueRecord.new(name, chosen.encode())
+    if chosen.is_limited and contexts.outside is None:
+        drop_permits(store, retry, name)  # of a queue whose deletion broke off, or did not come to them yet
     created = retry.ask(store.create_queue, record)
     stored = f"queue {name!r} {'is' if created.value else 'may be'} created: call it again with exist_ok=True"
     with reporting_done(lambda: stored if created.value or created.after_unknown else ""):

@@ -228,7 +228,7 @@ class WorkerLoop(ABC):
         except BaseException as error:
             self._end_with(error)
             return False
-        if done and (call := self.on_settled) is not None and self._tally.read().handled:
+        if (call := self.on_settled) is not None and self._tally.read().settled:
             self.on_settled = None
             call()
         return done

@@ -45,7 +45,6 @@ __all__ = [
     "ORPHAN_SECONDS",
     "REPORT_SECONDS",
     "Ended",
-    "HasSettled",
     "WorkerPlan",
     "reporting",
     "run_process",
@@ -98,10 +97,6 @@ class Ended(msgspec.Struct, frozen=True):
     error: ShardqError | None = None
     crash: str = ""
     terminated: bool = False  # by SIGTERM
-
-
-class HasSettled(msgspec.Struct, frozen=True):
-    """Reports the first settled message of a process, at once."""
 
 
 def run_process(plan: WorkerPlan, channel: Connection) -> None:
@@ -194,14 +189,13 @@ def reporting(
         with sending:
             channel.send(value)
 
-    def send_settled() -> None:
+    def send_report() -> None:
         with suppress(OSError):  # the parent is gone, which the thread notices
             if forks.count == here:
-                send(HasSettled())
+                send(worker.report)
 
-    worker.on_settled = send_settled
-    with suppress(OSError):
-        send(worker.report)  # from now on silence means that it hangs
+    worker.on_settled = send_report  # at once, as the next message may kill the process
+    send_report()  # from now on silence means that it hangs
 
     def report() -> None:
         try:

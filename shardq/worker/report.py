@@ -22,6 +22,7 @@ class WorkerReport(msgspec.Struct, frozen=True):
     snoozed: int = 0  # to be delivered later, without having failed; a message counts each time
     discarded: int = 0  # acked although they were not worked
     returned: int = 0  # received, but not started before the worker stopped
+    settled: int = 0  # of which the handler has ended, and then acked, released or moved
     lease_lost: int = 0  # worked or failed, but their lease had expired: they are delivered again
     batches: int = 0  # bulk reads
     store_faults: int = 0  # how often the store was unavailable for longer than the client retries

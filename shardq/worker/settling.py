@@ -46,13 +46,14 @@ class AttemptSettling:
     def steps(self) -> Iterator[Callable[[], None]]:
         """Yield the steps of settling, in order. Each can be repeated, and no two settle the same message."""
         attempt = self._attempt
-        yield from self._step(attempt.finished, self._ack if attempt.results else Batch.ack)
-        yield from self._step(attempt.unstarted, partial(Batch.release, count=False), counter="returned")
-        yield from self._step(attempt.held_back, partial(Batch.release, count=False), counter="returned")
+        yield from self._step(attempt.finished, self._ack if attempt.results else Batch.ack, "settled")
+        yield from self._step(attempt.unstarted, partial(Batch.release, count=False), "returned")
+        yield from self._step(attempt.held_back, partial(Batch.release, count=False), "returned")
         yield from self._step(attempt.interrupted, Batch.release)
         snoozed = [each for each in attempt.endings if isinstance(each.outcome, Snooze)]
         for seconds, endings in _grouped(snoozed, _seconds):
-            yield from self._step(_messages(endings), partial(Batch.release, delay=seconds, count=False))
+            release = partial(Batch.release, delay=seconds, count=False)
+            yield from self._step(_messages(endings), release, "settled")
         failed = [each for each in attempt.endings if not isinstance(each.outcome, Snooze)]
         if failed:
             yield self._read_settings
@@ -69,10 +70,10 @@ class AttemptSettling:
         retried = [each for each in failed if not self._is_given_up(each)]
         for (after, deliveries), endings in _grouped(retried, self._delayed):
             delay = after.delay(deliveries) if isinstance(after, Backoff) else after
-            yield from self._step(_messages(endings), partial(Batch.release, delay=delay))
+            yield from self._step(_messages(endings), partial(Batch.release, delay=delay), "settled")
         for reason, endings in _grouped(given_up, lambda each: each.reason):
             settle = partial(self._dead_letter, reason=reason)
-            yield from self._step(_messages(endings), settle, counter="dead_lettered")
+            yield from self._step(_messages(endings), settle, "settled", "dead_lettered")
 
     def _is_given_up(self, ending: Ending) -> bool:
         return isinstance(ending.outcome, DeadLetter) or ending.message in self._last
@@ -84,12 +85,12 @@ class AttemptSettling:
         return self._backoff if after is None else after, ending.message.deliveries
 
     def _step(
-        self, messages: Sequence[Message], settle: Callable[[Batch], None], *, counter: str | None = None
+        self, messages: Sequence[Message], settle: Callable[[Batch], None], *counters: str
     ) -> Iterator[Callable[[], None]]:
         if messages:
-            yield partial(self._settle, self._attempt.batch.part(messages), settle, counter)
+            yield partial(self._settle, self._attempt.batch.part(messages), settle, *counters)
 
-    def _settle(self, part: Batch, settle: Callable[[Batch], None], counter: str | None) -> None:
+    def _settle(self, part: Batch, settle: Callable[[Batch], None], *counters: str) -> None:
         lost = 0
         try:
             settle(part)
@@ -100,17 +101,16 @@ class AttemptSettling:
         except _CANNOT as error:
             if len(part) > 1:
                 for message in part:
-                    self._settle(part.part([message]), settle, counter)
+                    self._settle(part.part([message]), settle, *counters)
                 return
             lost = self._leave(part, error)
-        if counter:
-            self._tally.add(**{counter: len(part) - lost})
+        self._tally.add(**dict.fromkeys(counters, len(part) - lost))
 
     def _leave(self, part: Batch, error: ShardqError) -> int:
         """Let a message that cannot be settled as it should be wait in its queue; returns how many that are."""
         pause = self._backoff.longest
         _log.error("message %s stays in its queue for %g seconds more: %s", part[0].id, pause, error)
-        self._settle(part, partial(Batch.release, delay=pause, count=False), None)
+        self._settle(part, partial(Batch.release, delay=pause, count=False), "settled")
         return len(part)
 
     def _ack(self, part: Batch) -> None:

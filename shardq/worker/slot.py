@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shardq.base.log import Log
 from shardq.client.outcome import Backoff
 from shardq.errors import ShardqError, StoreUnavailable
-from shardq.worker.process import ORPHAN_SECONDS, Ended, HasSettled, WorkerPlan, run_process
+from shardq.worker.process import ORPHAN_SECONDS, Ended, WorkerPlan, run_process
 from shardq.worker.report import WorkerReport
 from shardq.worker.signals import end_group, without_interrupts
 
@@ -49,7 +49,7 @@ class Child:
         self.report = WorkerReport()
         self.measures: Measures | None = None  # as far as they are asked for
         self.ended: Ended | None = None
-        self.reported = self.has_settled = self._is_cut_off = False
+        self.reported = self._is_cut_off = False
         self.progress_at = self._heard_at = self._listened_at = time.monotonic()
         self._stood_still = False
         self.retired = False  # it was asked to end because it is one too many
@@ -110,11 +110,8 @@ class Child:
         self.channel.close()
         self.process.close()
 
-    def _take(self, report: WorkerReport | Ended | HasSettled | Measures) -> None:
+    def _take(self, report: WorkerReport | Ended | Measures) -> None:
         self.reported, self._heard_at = True, time.monotonic()
-        if isinstance(report, HasSettled):
-            self.has_settled = True
-            return
         if not isinstance(report, WorkerReport | Ended):
             self.measures = report
             return
@@ -256,9 +253,9 @@ class Slot:
         self._restart(child, error or WorkersFailing(why))
 
     def _restart(self, child: Child, error: ShardqError) -> None:
-        self._ends = 1 if child.has_settled else self._ends + 1
-        if child.has_settled:
-            self._deaths = 0
+        self._ends += 1
+        if child.report.settled:
+            self._ends, self._deaths = 1, 0
         if not isinstance(error, StoreUnavailable):  # else a new pool could not begin either
             self._deaths += 1
         if self._deaths > self._max_restarts:

@@ -12,6 +12,7 @@ import pytest
 
 import shardq
 import shardq.aio
+from shardq.aio.threads import Threads
 
 FORKED = """
 import asyncio, os, sys, shardq, shardq.aio
@@ -243,6 +244,18 @@ def test_objects_that_tasks_wait_with_say_so_in_another_loop_at_once(url: str) -
             await asyncio.wait_for(asyncio.gather(*waiting), 20)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_thread_that_cannot_be_started_as_python_ends_is_no_reason_to_try_again(
+    monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(shardq.Closed, match="the main thread has ended"):
+        Threads().submit(lambda: None, apart=apart)
 
 
 ENDED = """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +13,10 @@ import pytest
 
 import shardq
 import shardq.aio
+from shardq.storage.opening import open_store
+from shardq.storage.store import Store
+from shardq.storage.wrapped_store import WrappedStore
+from shardq.testing import ManualClock
 
 
 def test_handlers_run_at_the_same_time_up_to_the_concurrency_and_their_messages_are_acked(run) -> None:
@@ -359,6 +365,68 @@ def test_a_handler_that_cancels_all_tasks_but_the_work_does_not_stop_it(run) -> 
     run(main)
 
 
+class CancellingStore(WrappedStore):
+    """Has the tasks of a loop but one cancelled again and again while it settles messages."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.cancelled: list[str] = []
+
+    def begin(self, working: asyncio.Task[Any]) -> None:
+        """Begin to have tasks cancelled: all but this one."""
+        self._loop, self._working = asyncio.get_running_loop(), working
+
+    def call(self, method: str, do: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Have tasks cancelled before it acks or releases."""
+        if method in ("acknowledge", "release"):
+            self.cancelled.append(method)
+            done = threading.Event()
+            self._loop.call_soon_threadsafe(self._cancel, done, 10)
+            assert done.wait(60)
+        return do(*args, **kwargs)
+
+    def _cancel(self, done: threading.Event, turns: int) -> None:
+        for task in asyncio.all_tasks(self._loop) - {self._working}:
+            task.cancel()
+        if turns:
+            self._loop.call_soon(self._cancel, done, turns - 1)
+        else:
+            done.set()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_work_settles_all_messages_and_notices_a_stop_though_all_other_tasks_are_cancelled_again_and_again(
+    url: str, clock: ManualClock, fails: bool
+) -> None:
+    store = CancellingStore(open_store(url, clock))
+    stop = asyncio.Event()
+
+    async def main() -> int:
+        async with shardq.aio.Client(shardq.Client(store)) as client:
+            queue = await client.create_queue("jobs", max_deliveries=None, retry_delay=3_600)
+            await queue.producer().send_many([b"x"] * 9)
+            working = asyncio.current_task()
+            assert working is not None
+            store.begin(working)
+            handled = set()
+
+            async def handler(message: shardq.aio.Message) -> None:
+                handled.add(message.id)
+                if len(handled) == 9:
+                    stop.set()
+                if fails:
+                    raise ValueError
+
+            async with asyncio.timeout(30):  # it claimed nothing any more, and did not end
+                return await shardq.aio.work(queue, handler, concurrency=2, prefetch=0, stop=stop)
+
+    assert asyncio.run(main()) == (0 if fails else 9)
+    assert store.cancelled
+    with shardq.connect(url, clock=clock) as client:
+        counts = client.queue("jobs").counts()
+    assert (counts.ready, counts.delayed, counts.in_flight) == (0, 9 * fails, 0)
+
+
 @pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
 def test_a_plain_function_as_a_handler_ends_the_work_and_its_message_stays(url: str, hooks) -> None:
     async def main() -> None:
@@ -405,7 +473,7 @@ class LateCallbacks(asyncio.SelectorEventLoop):
     """Tells who waits for a task a while after it has ended."""
 
     def call_soon(self, callback, *args, context=None):  # type: ignore[override]
-        if getattr(callback, "__name__", "") == "discard":
+        if getattr(getattr(callback, "func", None), "__name__", "") == "_has_ended":
             return self.call_later(0.1, callback, *args, context=context)
         return super().call_soon(callback, *args, context=context)
 

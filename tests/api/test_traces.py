@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar, get_args
 
+import msgspec
 import pytest
 
 import shardq
 from shardq.base.clock import SystemClock
+from shardq.core.context.event_writer import Entry
+from shardq.core.context.queue_context import QueueContext
 from shardq.core.logs.event_log import SETTLES, EventKind
 from shardq.core.settling import operations
 from shardq.storage.opening import open_store
@@ -298,6 +301,26 @@ def test_what_is_given_back_and_claimed_again_by_the_same_has_no_end_of_a_lease(
     assert kinds(orders.trace(identity)) == [
         "sent", "claimed", "returned", "claimed", "returned", "claimed", "released", "claimed", "acked",
     ]  # fmt: skip
+
+
+def test_a_log_that_an_older_version_has_written_is_read_with_the_names_of_today(
+    orders: shardq.Queue,
+) -> None:
+    record = context_of(orders).events.record
+
+    def record_as_before(context: QueueContext, entries: Iterable[Entry], *others: QueueContext) -> None:
+        renamed = [
+            msgspec.structs.replace(entry, kind={"returned": "given_back"}.get(entry.kind, entry.kind))
+            for entry in entries
+        ]
+        record(context, renamed, *others)
+
+    context_of(orders).events.record = record_as_before  # type: ignore[method-assign]
+    identity = send(orders)
+    with orders.consumer() as consumer:
+        consumer.receive(1)[0].release(count=False)
+        consumer.receive(1).ack()
+    assert kinds(orders.trace(identity)) == ["sent", "claimed", "returned", "claimed", "acked"]
 
 
 def test_an_extension_that_is_asked_for_is_told_with_its_time(orders: shardq.Queue) -> None:

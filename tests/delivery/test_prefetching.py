@@ -292,6 +292,30 @@ def test_nothing_of_a_queue_that_was_deleted_is_handed_out_in_the_one_that_was_c
         assert counts.ready + counts.delayed + counts.in_flight == 0
 
 
+def test_a_claim_of_a_queue_that_is_known_to_be_created_again_before_its_answer_is_not_handed_out(
+    make: Callable[..., Bench], url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(max_deliveries=None)
+    bench.send(10)
+    fetch_by_hand(bench.consumer)
+    claim = bench.store.claim
+
+    def claim_slowly(request: Claim) -> Claimed:
+        claimed = claim(request)
+        if claimed.slices:
+            monkeypatch.undo()
+            with shardq.connect(url, clock=clock) as other:
+                other.delete_queue("q")
+                other.create_queue("q", max_deliveries=None).producer().send(b"new")
+            expire_caches(bench.consumer)
+            assert context_of(bench.consumer).settings.max_deliveries is None  # another thread reads them
+        return claimed
+
+    monkeypatch.setattr(bench.store, "claim", claim_slowly)
+    fetch(bench.consumer)
+    assert bench.consumer.receive(20).bodies == [b"new"]
+
+
 def test_what_was_claimed_ahead_stays_where_settings_are_changed_and_an_older_record_is_read_late(
     make: Callable[..., Bench],
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -13,11 +14,12 @@ import pytest
 
 import shardq
 from shardq.base.shard import MAX_NAME_LENGTH
+from shardq.core.limits.permits import Permits
 from shardq.core.limits.shares import Grant
 from shardq.storage.opening import open_store
 from shardq.storage.store import Capabilities
 from shardq.testing import FaultPlan, FaultyStore, ManualClock
-from shardq.testing.seam import expire_caches, has_slept
+from shardq.testing.seam import expire_caches, has_slept, store_of
 from tests.processes import eventually
 
 Connect = Callable[[], shardq.Client]
@@ -418,6 +420,17 @@ def test_a_queue_that_is_created_again_has_its_limits_anew(connect: Connect) -> 
     assert len(queue.consumer().receive(10)) == 5
 
 
+def test_a_queue_that_is_created_again_has_no_permits_of_one_whose_deletion_broke_off(
+    connect: Connect,
+) -> None:
+    client = connect()
+    held = given(client, max_in_flight=5, rate_limit="5/d").consumer().receive(5)
+    assert len(held) == 5
+    assert store_of(client).drop_queue("q")  # whose process was killed, or stands still
+    queue = given(connect(), max_in_flight=5, rate_limit="5/d")
+    assert len(queue.consumer().receive(10)) == 5
+
+
 @pytest.mark.parametrize("limit", [{"max_in_flight": 1}, {"rate_limit": "1/s"}])
 def test_a_consumer_of_the_queue_before_makes_the_permits_of_the_one_that_is_created_again_at_once(
     connect: Connect, limit: dict[str, Any]
@@ -430,6 +443,26 @@ def test_a_consumer_of_the_queue_before_makes_the_permits_of_the_one_that_is_cre
         given(other, 1, **limit)
         expire_caches(consumer)
         assert len(consumer.receive(1)) == 1
+
+
+def test_a_consumer_forgets_the_permits_of_queues_that_were_created_again(connect: Connect) -> None:
+    def permits() -> int:
+        gc.collect()
+        return sum(isinstance(each, Permits) for each in gc.get_objects())
+
+    other = connect()
+    given(other, 1, max_in_flight=1, rate_limit="9/s")
+    with connect().queue("q").consumer() as consumer:
+        consumer.receive(1).ack()
+        before = permits()
+        for _ in range(3):
+            other.delete_queue("q")
+            given(other, 1, max_in_flight=1, rate_limit="9/s")
+            expire_caches(consumer)
+            batch = consumer.receive(1)
+            assert len(batch) == 1
+            batch.ack()
+        assert permits() == before
 
 
 def test_deleting_a_queue_leaves_other_queues_alone(client: shardq.Client) -> None:

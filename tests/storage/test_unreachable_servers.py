@@ -5,14 +5,17 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 import shardq
+from shardq.base.clock import SystemClock
 from shardq.cli.command import READ_SECONDS
 from shardq.cli.main import main
 from shardq.errors import InvalidSetting, StoreUnavailable
+from shardq.storage.opening import open_store
 from tests.cli.test_damaged_files import READING
 
 SCHEMES = ["mongodb", "cassandra"]
@@ -54,6 +57,32 @@ def test_an_unreachable_server_is_given_up_soon_after_the_repetitions_end(
 ) -> None:
     pytest.importorskip({"mongodb": "pymongo", "cassandra": "cassandra"}[scheme])
     assert seconds_until_it_fails(f"{scheme}://127.0.0.1:{port}/missing", retry_seconds) < GENEROUS
+
+
+@pytest.mark.parametrize(
+    ("hosts", "retry_seconds", "seconds"),
+    [
+        ("127.0.0.1", 60.0, 10.0),
+        ("127.0.0.1", 17.0, 8.5),
+        ("127.0.0.1", 0.0, 2.0),
+        ("127.0.0.1,127.0.0.2", 60.0, 5.0),
+    ],
+)
+def test_a_node_of_cassandra_may_take_half_of_the_retries_to_answer_or_its_share_of_that(
+    hosts: str, retry_seconds: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = pytest.importorskip("cassandra.cluster")
+    given: list[float] = []
+
+    def connect(cluster: Any) -> None:
+        given.extend((cluster.connect_timeout, cluster.control_connection_timeout))
+        raise driver.NoHostAvailable("none answers", {})
+
+    monkeypatch.setattr(driver.Cluster, "connect", connect)
+    store = open_store(f"cassandra://{hosts}/missing", SystemClock(), retry_seconds=retry_seconds)
+    with pytest.raises(StoreUnavailable):
+        store.load_queue("q")
+    assert set(given) == {seconds}
 
 
 def test_a_timeout_in_the_url_goes_before_that_of_the_retries(port) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import shardq
 import shardq.aio
 from shardq import Batch, DeadLetter, Discard, Message, Outcome, Snooze
 
@@ -74,6 +75,20 @@ def die_on_poison(message: Message) -> None:
 
 def die(message: Message) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def lose_then_die(message: Message) -> None:
+    """Lose the lease of the first message of the process, and kill the process with the second one."""
+    if _lost:
+        die(message)
+    _lost.append(message)
+    with shardq.connect(message.body.decode()) as client:
+        queue = client.queue(message.queue)
+        for consumer in queue.consumers():
+            queue.evict(consumer.id, force=True)
+
+
+_lost: list[Message] = []
 
 
 def leave(message: Message) -> None:

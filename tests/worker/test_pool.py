@@ -287,6 +287,16 @@ def test_processes_that_die_before_anything_is_settled_end_the_pool(
         pool.run()
 
 
+def test_processes_that_die_after_messages_whose_leases_were_lost_end_the_pool(
+    url: str, client: shardq.Client, handlers: str
+) -> None:
+    queue = client.create_queue("short", shards=1, time_shards=1, visibility_timeout=1, max_deliveries=4)
+    queue.producer().send(url.encode())
+    pool = WorkerPool(url, "short", f"{handlers}:lose_then_die", batch=1, idle_exit=30, max_restarts=1)
+    with pytest.raises(WorkersFailing, match=r"2\. time in a row without a settled message"):
+        pool.run()
+
+
 def test_a_handler_that_leaves_fails_its_messages_and_ends_no_process(
     url: str, client: shardq.Client, queue: Queue, handlers: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

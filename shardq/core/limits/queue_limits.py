@@ -92,8 +92,9 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
 def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
     """Remove the permits of a deleted queue's limits; returns what their queues were called.
 
-    Those of a queue that is there again stay, as they are in use. One that is created between that look and the drop
-    makes new ones: more may be in flight until then. A semaphore of such a name stays, too.
+    Those of a queue that is there again stay, as they are in use: whoever creates it drops the older ones first. One
+    that is created between that look and the drop makes new ones: more may be in flight until then. A semaphore of such
+    a name stays, too.
     """
     permits = {PERMITS_FOLDER + limit for limit in limit_names(queue)}
     found = permits.intersection(retry(store.list_queues, f"{PERMITS_FOLDER}{queue}."))
@@ -115,7 +116,8 @@ class QueueLimits:
 
     def __init__(self, context: QueueContext, owner: ConsumerIdentity, lease: Callable[[], int]) -> None:
         self._context, self._owner, self._lease = context, owner, lease
-        self._known: dict[tuple[str, str, int], Permits] = {}
+        self._known: dict[tuple[str, str], Permits] = {}
+        self._incarnation = 0  # of the queue
         self._pace = PermitPace()
         self._blocked: Permits | None = None
 
@@ -179,7 +181,9 @@ class QueueLimits:
         return held
 
     def _permits(self, limit: str, kind: str = "") -> Permits:
-        place = limit, kind, self._context.live.created_again  # the permits went with the queue
+        if self._incarnation != (incarnation := self._context.live.created_again):
+            self._known, self._incarnation = {}, incarnation  # the permits went with the queue
+        place = limit, kind
         known = self._known.get(place)
         if known is None:
             try:

@@ -23,7 +23,7 @@ from shardq.storage.bundles import BUNDLE_ID_BYTES, decode_bundle
 __all__ = ["SETTLES", "Event", "EventKind", "record_purged", "trace", "write_entries"]
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Entry).decode
+_decoded = msgspec.msgpack.Decoder(Entry).decode
 EventKind: TypeAlias = Literal[
     "sent", "claimed", "released", "returned", "snoozed", "failed", "noted", "acked", "forwarded", "dead_lettered",
     "blocked", "redriven", "replaced", "expired", "dropped", "removed", "extended", "lease_expired", "purged",
@@ -33,6 +33,7 @@ _ENDS = frozenset({"acked", "expired", "dropped", "removed"})  # the message is 
 _MOVES = frozenset({"forwarded", "dead_lettered", "redriven", "replaced"})
 SETTLES = _ENDS | _MOVES | {"released", "returned", "snoozed", "blocked"}
 """The events that end a delivery: a claim after one of these does not mean that a lease has expired."""
+_RENAMED = {"given_back": "returned"}  # kinds in logs that older versions have written
 _FLUSH = 5.0  # seconds for which what this client has recorded and not written is waited for
 
 
@@ -45,6 +46,12 @@ def read_entries(context: QueueContext, queue: str, identity: MessageId) -> Iter
     """Read the entries about the messages of a bundle in the logs of a queue."""
     for _, log in logs_of(context.store, context.retry, EVENTS, queue):
         yield from map(_decode, read(context, log, identity))
+
+
+def _decode(line: bytes) -> Entry:
+    entry = _decoded(line)
+    kind = _RENAMED.get(entry.kind)
+    return entry if kind is None else msgspec.structs.replace(entry, kind=kind)
 
 
 def record_purged(context: QueueContext) -> None:

@@ -230,11 +230,14 @@ class QueueClaims(RegistrationTimer):
         request = self._to_be_repeated(shard) if self._unanswered else None
         if request is None:
             request = self._request(shard, limit, settings, finish=finish)
+        incarnation = self._context.live.created_again  # which may be another one after the claim
         claimed = self._claim_once(request, began)
         held = [
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
         ]
+        for piece in held if incarnation else ():
+            piece.incarnation = incarnation
         if held and held[0].bundle.group:
             share_returned(held)
         count = sum(map(COUNT, held))

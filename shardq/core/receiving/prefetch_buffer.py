@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -59,20 +59,21 @@ class PrefetchBuffer:
 
     def put_back(self, held: Sequence[HeldSlice], now: float) -> None:
         """Let these wait again behind the others, and behind them what follows them in their groups."""
-        following = self._take_groups({piece.bundle.group for piece in held} - {""})
+        groups = {piece.bundle.group for piece in held} - {""}
+        following = self._take(lambda piece: piece.bundle.group in groups)
         self.add(held, now)
         self._messages += count_of([waiting.piece for waiting in following])
         self._waiting.extend(following)
 
     def take_groups(self, groups: Collection[str]) -> list[HeldSlice]:
         """Take out all that waits of some groups."""
-        return [waiting.piece for waiting in self._take_groups(groups)]
+        return [waiting.piece for waiting in self._take(lambda piece: piece.bundle.group in groups)]
 
-    def _take_groups(self, groups: Collection[str]) -> list[_Waiting]:
+    def _take(self, is_meant: Callable[[HeldSlice], bool]) -> list[_Waiting]:
         taken: list[_Waiting] = []
         others: deque[_Waiting] = deque()
         for waiting in self._waiting:
-            (taken if waiting.piece.bundle.group in groups else others).append(waiting)
+            (taken if is_meant(waiting.piece) else others).append(waiting)
         self._waiting = others
         self._messages -= count_of([waiting.piece for waiting in taken])
         return taken
@@ -104,6 +105,10 @@ class PrefetchBuffer:
         self._most, self._served, self._emptied = max(1, min(self._most, self._served)), 0, True
         return held
 
+    def take_others(self, incarnation: int) -> list[HeldSlice]:
+        """Take out all that was claimed from another incarnation of the queue."""
+        return [waiting.piece for waiting in self._take(lambda piece: piece.incarnation != incarnation)]
+
     def clear(self) -> list[HeldSlice]:
         """Take out everything."""
         held = self.pieces
@@ -118,7 +123,8 @@ class Ahead:
     def __init__(self, claims: QueueClaims, engine: SettleEngine, size: int) -> None:
         self.name, self.context, self.engine = claims.name, claims.context, engine
         self.buffer = PrefetchBuffer(size)
-        self._claims, self._incarnation = claims, 0
+        self._claims = claims
+        self._oldest = 0  # incarnation of the queue that something may wait of
 
     @property
     def lease(self) -> int:
@@ -132,13 +138,17 @@ class Ahead:
 
     def add(self, held: Sequence[HeldSlice], now: float, *, again: bool) -> None:
         """Let these wait, maybe ``again``: behind the others."""
-        if not len(self.buffer):
-            self._incarnation = self.context.live.created_again
+        oldest = min(piece.incarnation for piece in held)
+        self._oldest = min(self._oldest, oldest) if len(self.buffer) else oldest
         (self.buffer.put_back if again else self.buffer.add)(held, now)
 
     def take_older(self) -> list[HeldSlice]:
-        """Take out everything if the queue was created again since the first message was added."""
-        return self.buffer.clear() if self._incarnation != self.context.live.created_again else []
+        """Take out what was claimed before the queue was created again, as far as is known."""
+        incarnation = self.context.live.created_again
+        if self._oldest == incarnation:
+            return []
+        self._oldest = incarnation
+        return self.buffer.take_others(incarnation)
 
     def return_uncounted(self, held: Sequence[HeldSlice]) -> None:
         """Release messages that no thread has started to work on."""

@@ -118,7 +118,7 @@ def _cluster(address: Address, nodes: SuspectNodes) -> Cluster:
         row_factory=tuple_factory,
     )
     # The driver tries one host after the other, each for this long.
-    patience = min(5.0, address.timeout, max(address.connect_seconds / len(address.hosts), _LEAST))
+    patience = min(address.timeout, max(address.connect_seconds / len(address.hosts), _LEAST))
     login = PlainTextAuthProvider(address.user, address.password) if address.user else None
     return Cluster(
         list(address.hosts),

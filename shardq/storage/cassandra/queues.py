@@ -51,7 +51,8 @@ _DELETE = "DELETE FROM queue WHERE name = ? IF version = ? AND incarnation = ?"
 _CONDEMNED = -1
 
 _MEMORY = 0.25  # seconds for which calls go by what was seen, as producers do; whoever drops a queue waits for longer
-_LONG_MEMORY = 10.0  # that of glances, and of all calls while the record cannot be read
+_LONG_MEMORY = 10.0  # that of glances, which full probes and registrations end sooner
+_UNREAD_MEMORY = 2.0  # after the record could not be read, or as long as that took
 _MOST = 10_000  # queues that are remembered
 _SIGN = "@"  # between a queue and its incarnation
 _STAND_IN = "~"  # for that sign in the name of a queue; no queue's name has it itself
@@ -184,12 +185,14 @@ class Incarnations:
         """Return the name of the queue in the tables; nothing is stored under it when there is no such queue."""
         incarnation, seen, _ = self._seen.get(queue, ("", None, 0.0))
         if self._is_stale(queue, glance=glance):
+            asked = Moment.now()
             try:
                 found = current(session, queue)
             except (StoreUnavailable, OutcomeUnknown):
                 if seen is None:
                     raise
-                self._seen[queue] = incarnation, Moment.now(), _LONG_MEMORY
+                memory = min(max(_UNREAD_MEMORY, asked.passed()), _LONG_MEMORY)
+                self._seen[queue] = incarnation, Moment.now(), memory
             else:
                 if found is not None:
                     incarnation = found
