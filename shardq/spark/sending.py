@@ -12,7 +12,7 @@ import inspect
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
@@ -121,9 +121,12 @@ def send_partition(
         )
         parts = PartCutter(batches, columns, options, partition=partition, start=_start(run))
         again = None if columns.id is None else parts.again  # otherwise the same rows have the same sizes
-        begun = _begun(sender, parts, again, partition)
         store = partial(_publish, sender, throttle) if publishes else sender.store
-        return _store_all(store, begun, in_flight)
+        rows, stored = _send_all(parts, partial(_begin, sender, again), store, in_flight)
+        if not rows:
+            check_lifeline()
+            sender.begin_nothing(partition)
+        return rows, stored
 
 
 def _start(run: str) -> int:
@@ -131,18 +134,10 @@ def _start(run: str) -> int:
     return sum(run.encode()) % 4_096
 
 
-def _begun(
-    run: Run, parts: PartCutter, again: Callable[[int], RunPart] | None, partition: int
-) -> Iterator[BegunPart]:
-    """Begin one part after the other, while the task is wanted."""
-    none = True
-    for part in parts:
-        check_lifeline()
-        yield run.begin(part, again)
-        none = False
-    if none:
-        check_lifeline()
-        run.begin_nothing(partition)
+def _begin(run: Run, again: Callable[[int], RunPart] | None, part: RunPart) -> BegunPart:
+    """Begin a part, if the task is wanted."""
+    check_lifeline()
+    return run.begin(part, again)
 
 
 def _at_once(_: int) -> None:
@@ -155,17 +150,22 @@ def _publish(run: Run, throttle: Throttle, begun: BegunPart) -> int:
     return run.store(begun)
 
 
-def _store_all(
-    store: Callable[[BegunPart], int], begun: Iterator[BegunPart], in_flight: int
+def _send_all(
+    parts: Iterable[RunPart],
+    begin: Callable[[RunPart], BegunPart],
+    store: Callable[[BegunPart], int],
+    in_flight: int,
 ) -> tuple[int, int]:
+    """Begin one part after the other, each when it can be stored at once."""
     rows = stored = 0
     waiting: set[Future[int]] = set()
     with ThreadPoolExecutor(in_flight, thread_name_prefix="shardq-send") as pool:
-        for one in begun:
-            rows += len(one.part.bodies)
+        for part in parts:
             if len(waiting) >= in_flight:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 stored += sum(future.result() for future in done)
-            waiting.add(pool.submit(store, one))
+            begun = begin(part)
+            rows += len(begun.part.bodies)
+            waiting.add(pool.submit(store, begun))
         stored += sum(future.result() for future in waiting)
     return rows, stored
