@@ -126,13 +126,17 @@ def test_rows_with_ids_are_stored_once_whatever_their_content_becomes(queue, ope
 
 @pytest.mark.parametrize("order", ["any", "stable"])
 @pytest.mark.parametrize("texts", [("." * 100, "."), (".", "." * 100)], ids=["smaller", "larger"])
+@pytest.mark.parametrize("strict", [True, False], ids=["a retried task", "a later execution"])
 def test_rows_with_ids_are_stored_once_though_their_new_sizes_would_make_other_parts(
-    queue, open_sink, dying, monkeypatch, order, texts
+    queue, open_sink, dying, monkeypatch, order, texts, strict
 ) -> None:
     monkeypatch.setattr(spool, "PART_BYTES", 2_000)
     first, second = ([(f"{number}", f"{number:04}{text}") for number in range(COUNT)] for text in texts)
-    attempt = open_sink(queue, COLUMNS, idColumn="id", inputOrder=order, bundleMessages=10)
+    options = {"idColumn": "id", "inputOrder": order, "bundleMessages": 10, "runId": "nightly"}
+    attempt = open_sink(queue, COLUMNS, **options, failOnReplayConflict=strict)
     dying(attempt, first)
+    if not strict:
+        attempt = open_sink(queue, COLUMNS, **options, failOnReplayConflict=strict)
     attempt(second)
     assert [body[:4] for body in bodies(queue)] == [f"{number:04}" for number in range(COUNT)]
     assert attempt(first) == 0
