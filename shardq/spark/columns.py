@@ -111,6 +111,11 @@ class Columns(msgspec.Struct, frozen=True):
             "subject": options.subject_column,
         }  # fmt: skip
         names = columns_by_role(schema, chosen, topic=options.topic)
+        if options.key_column is not None and options.shard_by != "key":
+            raise InvalidSetting(
+                f"option keyColumn={options.key_column!r} is not used with shardBy={options.shard_by}: add option "
+                "shardBy=key, or leave it out"
+            )
         if options.shard_by == "key" and options.topic is not None:
             raise InvalidSetting(
                 "option shardBy='key' is for queues, and a topic has no shards: leave it out"

@@ -40,11 +40,7 @@ _Text = Annotated[str, msgspec.Meta(min_length=1)]
 KEPT_WITH_BODIES = frozenset({"body", "corrupt_body", "dedupe_key", "headers"})
 """Columns for which a store reads the bodies."""
 
-_REMEDIES = {
-    "bool": "give true or false",
-    "int": "give a whole number",
-    "float": "give a number",
-}
+_NOUNS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
 _SPARKS_OWN = frozenset({"queryname"})
 _DAY = 86_400.0
 
@@ -330,15 +326,13 @@ def _convert(kind: type[Kind], chosen: dict[str, str]) -> Kind:
 
 
 def _explain(kind: type[QueueOptions], name: str, text: str) -> str:
+    """Return a remedy for an error of msgspec, such as "Expected `int` >= 1"."""
     for field in msgspec.structs.fields(kind):
         values = getattr(field.type, "__args__", ())
         if field.encode_name == name and values and all(isinstance(value, str) for value in values):
             return f"use one of {', '.join(values)}"
-        if field.encode_name == name:
-            for kind_of_value, remedy in _REMEDIES.items():
-                if f"Expected `{kind_of_value}" in text and ", got" in text:
-                    return remedy
-    return text[:1].lower() + text[1:]
+    wanted = re.match("Expected `([a-z]+)[^`]*`(?:, got .*)?(.*)", text)
+    return text[:1].lower() + text[1:] if wanted is None else f"give {_NOUNS[wanted[1]]}{wanted[2]}"
 
 
 def _lower(given: Mapping[str, str]) -> dict[str, str]:

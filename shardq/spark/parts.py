@@ -17,9 +17,9 @@ from shardq.core.sending.planned_bundles import lane_of_key
 from shardq.spark.columns import NOTHING, Columns, Rows, headers_of, names_of
 from shardq.spark.options import SendOptions
 from shardq.spark.roles import numbers_of, with_different_ids
-from shardq.spark.spool import Spool, cut
+from shardq.spark.spool import Spool, full_length
 
-__all__ = ["Common", "RunPart", "commons_of", "parts_of"]
+__all__ = ["Common", "PartCutter", "RunPart", "commons_of"]
 
 BUNDLES_TO_A_PART = 32  # about; from a part's first bundle to the next one's
 _MAX_BUNDLES = 1 << 20
@@ -44,6 +44,7 @@ class RunPart(msgspec.Struct, frozen=True):
     groups: Sequence[str | None] | None = None
     dedupe_keys: Sequence[str | None] | None = None
     unique_keys: Sequence[str | None] | None = None
+    is_last: bool | None = None  # of its partition; None: not known
 
     @property
     def is_plain(self) -> bool:
@@ -154,41 +155,73 @@ def _in_lanes(part: RunPart, lanes: int) -> Iterator[str]:
         turns[group] += 1
 
 
-def parts_of(
-    batches: Iterable[pa.RecordBatch], columns: Columns, options: SendOptions, *, partition: int, start: int
-) -> Iterator[RunPart]:
-    """Cut the rows of a partition into parts; the first shard to write is ``start`` plus the partition's number."""
-    rows = (columns.rows(batch) for batch in with_different_ids(batches, columns.id) if batch.num_rows)
-    ordered = _as_they_come(rows) if options.input_order == "stable" else _sorted(rows)
-    for number, part in enumerate(ordered):
-        turn = (start + partition + number * BUNDLES_TO_A_PART) % _MAX_BUNDLES
-        yield _part(part, f"{partition}-{number}", turn)
+class PartCutter:
+    """Iterates over the parts of a partition; the first shard to write is ``start`` plus the partition's number.
+
+    Rows with an id may have other sizes in a later attempt, which then cuts a part as the first attempt did.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        columns: Columns,
+        options: SendOptions,
+        *,
+        partition: int,
+        start: int,
+    ) -> None:
+        rows = (columns.rows(one) for one in with_different_ids(batches, columns.id) if one.num_rows)
+        self._more = rows if options.input_order == "stable" else _sorted(rows)
+        self._waiting: Any = next(
+            self._more, None
+        )  # the rows from the current part on; None: there are no more
+        self._partition, self._start = partition, start
+        self._number = self._cut = 0  # the number and the length of the current part
+
+    def __iter__(self) -> PartCutter:
+        return self
+
+    def __next__(self) -> RunPart:
+        if self._cut:
+            rest = self._waiting.pick(slice(self._cut, None))
+            self._waiting = rest if len(rest) else None
+            self._number += 1
+        if self._waiting is None:
+            raise StopIteration
+        return self._part(self._waiting, None)
+
+    def again(self, count: int) -> RunPart:
+        """Cut the current part anew, with this number of rows, or with all if fewer are left."""
+        return self._part(self._waiting, count)
+
+    def _part(self, rows: Rows, count: int | None) -> RunPart:
+        while True:
+            end = full_length(_sizes(rows)) if count is None else count
+            more = next(self._more, None) if end >= len(rows) else None
+            if more is None:
+                break
+            rows = Rows.joined([rows, more])
+        self._waiting, self._cut = rows, min(end, len(rows))
+        return _part(
+            rows.pick(slice(0, self._cut)),
+            f"{self._partition}-{self._number}",
+            (self._start + self._partition + self._number * BUNDLES_TO_A_PART) % _MAX_BUNDLES,
+            is_last=self._cut == len(rows),
+        )
 
 
 def _sorted(rows: Iterable[Rows]) -> Iterator[Rows]:
     with Spool() as spool:
         for some in rows:
             spool.add(some)
-        yield from spool.parts()
-
-
-def _as_they_come(rows: Iterable[Rows]) -> Iterator[Rows]:
-    rest: list[Rows] = []
-    for some in rows:
-        waiting = Rows.joined([*rest, some])
-        taken = 0
-        for places in cut(_sizes(waiting), last=False):
-            yield waiting.pick(places)
-            taken = places.stop
-        rest = [waiting.pick(slice(taken, len(waiting)))] if taken < len(waiting) else []
-    yield from rest
+        yield from spool.rows()
 
 
 def _sizes(rows: Rows) -> Any:
     return np.fromiter(map(len, rows.bodies), dtype=np.int64, count=len(rows))
 
 
-def _part(rows: Rows, name: str, turn: int) -> RunPart:
+def _part(rows: Rows, name: str, turn: int, *, is_last: bool) -> RunPart:
     names = [] if rows.names is None else [names_of(packed) for packed in rows.names]
     return RunPart(
         name=name,
@@ -204,6 +237,7 @@ def _part(rows: Rows, name: str, turn: int) -> RunPart:
         groups=_texts([one.group for one in names]),
         dedupe_keys=_texts([one.dedupe_key for one in names]),
         unique_keys=_texts([one.unique_key for one in names]),
+        is_last=is_last,
     )
 
 

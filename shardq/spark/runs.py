@@ -39,7 +39,7 @@ from shardq.spark.parts import Common, RunPart, commons_of
 from shardq.storage.bundles import BundleData, encode_bundle, repeatable_bundle_id
 from shardq.topics.envelopes import counts_in_envelopes, enveloped
 
-__all__ = ["Run"]
+__all__ = ["BegunPart", "Run"]
 
 _log = Log(__name__)
 
@@ -63,6 +63,7 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
     turn_messages: int = 0
     execution: str = ""  # of the run
     group_lanes: int = 1  # of each group: the queue's `group_concurrency`
+    is_last: bool | None = None  # of its partition; None: not known, as in an older version
 
     def commons(self, part: RunPart) -> list[Common]:
         """Return the messages that may share a bundle."""
@@ -71,6 +72,15 @@ class _Terms(msgspec.Struct, array_like=True, frozen=True):
 
 
 _decode_terms = msgspec.json.Decoder(_Terms).decode
+
+
+class BegunPart(msgspec.Struct, frozen=True):
+    """A part whose terms are decided."""
+
+    part: RunPart
+    terms: _Terms
+    decision: Decision
+    is_first: bool  # no earlier attempt decided
 
 
 class _Turn:
@@ -123,6 +133,14 @@ class Run:
         UnsupportedByStore or ReplayConflict with nothing stored; StoreUnavailable or OutcomeUnknown when it is to be
         sent again.
         """
+        return self.store(self.begin(part))
+
+    def begin(self, part: RunPart, again: Callable[[int], RunPart] | None = None) -> BegunPart:
+        """Decide the terms of a part; the parts of a partition MUST begin one after the other.
+
+        Then those that an attempt has begun are the first ones, so that the next attempt finds where its rows differ.
+        ``again`` cuts the part anew with a number of rows, if rows can be the same and have other sizes.
+        """
         self._check(part)
         offered = _Terms(
             part.fingerprint,
@@ -133,14 +151,25 @@ class Run:
             turn_messages=self._bundle_messages,
             execution=self._execution,
             group_lanes=self._context.settings.group_concurrency,
+            is_last=part.is_last,
         )
         counts = tuple(self._counts(part, offered.commons(part)))
-        offered = msgspec.structs.replace(offered, counts=counts)
-        part, terms, entry = self._decide(part, offered)
-        if entry.done:
+        return self._decide(part, msgspec.structs.replace(offered, counts=counts), again)
+
+    def begin_nothing(self, partition: int) -> None:
+        """Raise ReplayConflict if an earlier attempt had rows in this partition, which has none."""
+        part = RunPart(f"{partition}-0", "", 0, ())
+        for entry in filter(None, self._decisions.read([part.name])):
+            if self._execution in ("", _decode_terms(entry.value).execution):
+                raise self._conflict(part)
+
+    def store(self, begun: BegunPart) -> int:
+        """Store a part that has begun, as :meth:`send` does."""
+        part, terms = begun.part, begun.terms
+        if begun.decision.done:
             return 0
         bundles = self._bundles(part, terms)
-        if terms != offered:
+        if not begun.is_first:
             bundles = (planned for planned in bundles if self._is_missing(planned))
         duplicates = 0
         for some in _by_shard(bundles):
@@ -149,22 +178,38 @@ class Run:
             if written.error is not None:
                 raise written.error
             duplicates += written.duplicates
-        self._decisions.finish(part.name, entry.value)
+        self._decisions.finish(part.name, begun.decision.value)
         return len(part.bodies) - duplicates
 
-    def _decide(self, part: RunPart, offered: _Terms) -> tuple[RunPart, _Terms, Decision]:
+    def _decide(self, part: RunPart, offered: _Terms, again: Callable[[int], RunPart] | None) -> BegunPart:
         """Decide the edition of the part that holds these messages, with its terms."""
         text = msgspec.json.encode(offered).decode()
         for edition in range(MOST_EDITIONS):
             name = f"{part.name}~{edition}" if edition else part.name
-            entry = self._decisions.decide(name, text, self._window)
-            terms = _decode_terms(entry.value)
-            if terms.fingerprint == part.fingerprint:
-                return msgspec.structs.replace(part, name=name), terms, entry
-            if self._execution in ("", terms.execution):
+            decision = self._decisions.decide(name, text, self._window)
+            terms = _decode_terms(decision.value)
+            is_repeated = self._execution in ("", terms.execution)
+            found = self._cut_as(terms, part, again)
+            if found.fingerprint == terms.fingerprint:
+                if is_repeated and {terms.is_last, found.is_last} == {True, False}:
+                    break
+                found = msgspec.structs.replace(found, name=name)
+                return BegunPart(found, terms, decision, is_first=terms == offered)
+            if is_repeated:
                 break
             self._warn_of_changes(part, terms, edition)
         raise self._conflict(part)
+
+    def _cut_as(self, terms: _Terms, part: RunPart, again: Callable[[int], RunPart] | None) -> RunPart:
+        """Return the part with as many rows as an earlier attempt had in it, if these are the same rows."""
+        count = sum(terms.counts)
+        if again is None or count == len(part.bodies) or not count:
+            return part
+        found = again(count)
+        if found.fingerprint != terms.fingerprint:
+            return again(len(part.bodies))
+        self._check(found)
+        return found
 
     def _warn_of_changes(self, part: RunPart, stored: _Terms, edition: int) -> None:
         _log.warning(
@@ -237,8 +282,8 @@ class Run:
     def _conflict(self, part: RunPart) -> ReplayConflict:
         return ReplayConflict(
             f"part {part.name} of run {self._name!r} to queue {self._context.name!r} holds other messages than in an "
-            "earlier attempt, which may have stored some: make the input the same in every attempt, name a column that "
-            "identifies each row with idColumn, or send it as another run"
+            "earlier attempt, or more or fewer follow it. That attempt may have stored some. Make the input the same "
+            "in every attempt, name a column that identifies each row with idColumn, or send it as another run"
         )
 
 

@@ -12,7 +12,7 @@ import inspect
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 
@@ -25,8 +25,8 @@ from shardq.errors import ShardqError
 from shardq.spark.columns import Columns
 from shardq.spark.connection import task_context
 from shardq.spark.options import SendOptions
-from shardq.spark.parts import RunPart, parts_of
-from shardq.spark.runs import Run
+from shardq.spark.parts import PartCutter, RunPart
+from shardq.spark.runs import BegunPart, Run
 
 __all__ = ["TaskAbandoned", "Throttle", "send_partition"]
 
@@ -104,7 +104,6 @@ def send_partition(
     """
     task = TaskContext.get()
     partition = task.partitionId() if task is not None else 0
-    parts = parts_of(batches, columns, options, partition=partition, start=_start(run))
     in_order = options.shard_by == "key" or columns.group is not None
     in_flight = 1 if in_order else options.concurrent_writes
     throttle = Throttle(options.throughput_rows_per_sec)
@@ -120,8 +119,14 @@ def send_partition(
             execution=execution,
             in_envelopes=publishes,
         )
-        send = partial(_publish, sender, throttle) if publishes else sender.send
-        return _send_all(send, _while_wanted(parts), in_flight)
+        parts = PartCutter(batches, columns, options, partition=partition, start=_start(run))
+        again = None if columns.id is None else parts.again  # otherwise the same rows have the same sizes
+        store = partial(_publish, sender, throttle) if publishes else sender.store
+        rows, stored = _send_all(parts, partial(_begin, sender, again), store, in_flight)
+        if not rows:
+            check_lifeline()
+            sender.begin_nothing(partition)
+        return rows, stored
 
 
 def _start(run: str) -> int:
@@ -129,31 +134,38 @@ def _start(run: str) -> int:
     return sum(run.encode()) % 4_096
 
 
-def _while_wanted(parts: Iterator[RunPart]) -> Iterator[RunPart]:
-    for part in parts:
-        check_lifeline()
-        yield part
+def _begin(run: Run, again: Callable[[int], RunPart] | None, part: RunPart) -> BegunPart:
+    """Begin a part, if the task is wanted."""
+    check_lifeline()
+    return run.begin(part, again)
 
 
 def _at_once(_: int) -> None:
     """Return at once: the run has to send envelopes, and a rate is one of rows."""
 
 
-def _publish(run: Run, throttle: Throttle, part: RunPart) -> int:
+def _publish(run: Run, throttle: Throttle, begun: BegunPart) -> int:
     """Store a part in the log of a topic; returns how many rows were stored now."""
-    throttle.pass_through(len(part.bodies))
-    return run.send(part)
+    throttle.pass_through(len(begun.part.bodies))
+    return run.store(begun)
 
 
-def _send_all(send: Callable[[RunPart], int], parts: Iterator[RunPart], in_flight: int) -> tuple[int, int]:
+def _send_all(
+    parts: Iterable[RunPart],
+    begin: Callable[[RunPart], BegunPart],
+    store: Callable[[BegunPart], int],
+    in_flight: int,
+) -> tuple[int, int]:
+    """Begin one part after the other, each when it can be stored at once."""
     rows = stored = 0
     waiting: set[Future[int]] = set()
     with ThreadPoolExecutor(in_flight, thread_name_prefix="shardq-send") as pool:
         for part in parts:
-            rows += len(part.bodies)
             if len(waiting) >= in_flight:
                 done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 stored += sum(future.result() for future in done)
-            waiting.add(pool.submit(send, part))
+            begun = begin(part)
+            rows += len(begun.part.bodies)
+            waiting.add(pool.submit(store, begun))
         stored += sum(future.result() for future in waiting)
     return rows, stored

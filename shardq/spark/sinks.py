@@ -170,7 +170,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, schema: StructType, options: SendOptions) -> None:
         if options.run_id is not None:
             raise InvalidSetting(
-                "option runId is for batch jobs: the runs of a stream are named by its checkpoint"
+                f"option runId={options.run_id!r} is for batch jobs: leave it out, as the runs of a stream are named "
+                "by its checkpoint"
             )
         self._sender = _Sender(schema, options, strict=False)
 

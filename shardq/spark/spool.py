@@ -20,7 +20,7 @@ import numpy as np
 from shardq.base.closing import Closing
 from shardq.spark.columns import Rows
 
-__all__ = ["Spool", "cut"]
+__all__ = ["Spool", "full_length"]
 
 PART_MESSAGES = 16_000
 PART_BYTES = 8 * 1024 * 1024
@@ -28,26 +28,10 @@ PART_BYTES = 8 * 1024 * 1024
 MEMORY_BYTES = 64 * 1024 * 1024
 
 
-def cut(sizes: Any, *, last: bool) -> Iterator[slice]:
-    """Cut rows with these sizes into parts; the end that fills no part is given when it is the ``last``.
-
-    Depends on the sizes only.
-    """
-    ends, start = np.cumsum(sizes, dtype=np.int64), 0
-    while start < len(sizes):
-        before = ends[start - 1] if start else 0
-        full = int(np.searchsorted(ends, before + PART_BYTES)) + 1
-        end = min(start + PART_MESSAGES, full)
-        if end > len(sizes) or (end == len(sizes) and not _full(sizes[start:end])):
-            if last:
-                yield slice(start, len(sizes))
-            return
-        yield slice(start, end)
-        start = end
-
-
-def _full(sizes: Any) -> bool:
-    return len(sizes) >= PART_MESSAGES or int(sizes.sum()) >= PART_BYTES
+def full_length(sizes: Any) -> int:
+    """Return how many of the rows with these sizes fill a part; more than there are when they do not fill it."""
+    by_bytes = int(np.searchsorted(np.cumsum(sizes[:PART_MESSAGES], dtype=np.int64), PART_BYTES)) + 1
+    return min(PART_MESSAGES, by_bytes)
 
 
 class Spool(Closing):
@@ -73,16 +57,17 @@ class Spool(Closing):
                 {name: self._write(values, lengths[name]) for name, values in _long(rows).items()}
             )
 
-    def parts(self) -> Iterator[Rows]:
-        """Yield the rows sorted, in parts; to be called once, after the last row."""
+    def rows(self) -> Iterator[Rows]:
+        """Yield the rows sorted, as many at a time as fill a part; to be called once, after the last row."""
         if not self._kept:
             return
         rows = Rows.joined(self._kept)
         order = np.argsort(rows.identities, kind="stable")
         with self._reader() as reader:
-            for places in cut(rows.bodies[order], last=True):
-                chosen = order[places]
+            while len(order):
+                chosen = order[: full_length(rows.bodies[order[:PART_MESSAGES]])]
                 yield reader.filled(chosen, rows.pick(chosen))
+                order = order[len(chosen) :]
 
     def close(self) -> None:
         """Remove the file."""

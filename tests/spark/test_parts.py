@@ -15,7 +15,7 @@ from pyspark.sql.types import IntegerType, LongType, MapType, StringType, Struct
 from shardq.spark import spool
 from shardq.spark.columns import Columns
 from shardq.spark.options import SendOptions
-from shardq.spark.parts import parts_of
+from shardq.spark.parts import PartCutter
 
 SCHEMA = (
     StructType()
@@ -42,7 +42,7 @@ def test_rows_that_differ_in_their_keys_alone_make_the_same_parts_in_any_order()
 
     def fingerprints(keys: list[str]) -> list[str]:
         batch = pa.RecordBatch.from_pydict({"body": ["tick"] * len(keys), "key": keys})
-        found = parts_of([batch], Columns.of(schema, send), send, partition=0, start=0)
+        found = PartCutter([batch], Columns.of(schema, send), send, partition=0, start=0)
         return [part.fingerprint for part in found]
 
     keys = [f"k{number}" for number in range(50)]
@@ -70,7 +70,7 @@ def batches(rows: list, sizes: list[int]) -> list[pa.RecordBatch]:
 
 def parts(rows: list, sizes: list[int], **chosen: object) -> list:
     send = options(**chosen)
-    return list(parts_of(batches(rows, sizes), Columns.of(SCHEMA, send), send, partition=3, start=5))
+    return list(PartCutter(batches(rows, sizes), Columns.of(SCHEMA, send), send, partition=3, start=5))
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +145,7 @@ def test_rows_with_an_id_are_known_by_it_whatever_else_changes() -> None:
 
     def fingerprint(bodies: list[str]) -> str:
         batch = pa.RecordBatch.from_pydict({"body": bodies, "id": ["1", "2"]})
-        (part,) = parts_of([batch], Columns.of(schema, send), send, partition=0, start=0)
+        (part,) = PartCutter([batch], Columns.of(schema, send), send, partition=0, start=0)
         return part.fingerprint
 
     assert fingerprint(["a", "b"]) == fingerprint(["c", "d"])
@@ -158,7 +158,7 @@ def test_rows_without_an_id_are_known_by_their_content() -> None:
     def fingerprint(bodies: list[str], ids: list[str | None]) -> str:
         columns = {"body": pa.array(bodies), "id": pa.array(ids, pa.string())}
         batch = pa.RecordBatch.from_pydict(columns)
-        (part,) = parts_of([batch], Columns.of(schema, send), send, partition=0, start=0)
+        (part,) = PartCutter([batch], Columns.of(schema, send), send, partition=0, start=0)
         return part.fingerprint
 
     assert fingerprint(["a", "b"], [None, None]) == fingerprint(["b", "a"], [None, None])

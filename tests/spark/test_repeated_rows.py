@@ -7,11 +7,13 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import shardq
 from shardq.errors import InvalidMessage, ReplayConflict
 from shardq.spark import spool
+from shardq.spark.roles import numbers_of
 from shardq.storage.sqlite.store import SqliteStore
 
 COUNT = 400
@@ -120,6 +122,66 @@ def test_rows_with_ids_are_stored_once_whatever_their_content_becomes(queue, ope
     dying(attempt, rows("first"))
     attempt(shuffled(rows("second")))
     assert sorted(int(body.split()[1]) for body in bodies(queue)) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("order", ["any", "stable"])
+@pytest.mark.parametrize("texts", [("." * 100, "."), (".", "." * 100)], ids=["smaller", "larger"])
+@pytest.mark.parametrize("strict", [True, False], ids=["a retried task", "a later execution"])
+def test_rows_with_ids_are_stored_once_though_their_new_sizes_would_make_other_parts(
+    queue, open_sink, dying, monkeypatch, order, texts, strict
+) -> None:
+    monkeypatch.setattr(spool, "PART_BYTES", 2_000)
+    first, second = ([(f"{number}", f"{number:04}{text}") for number in range(COUNT)] for text in texts)
+    options = {"idColumn": "id", "inputOrder": order, "bundleMessages": 10, "runId": "nightly"}
+    attempt = open_sink(queue, COLUMNS, **options, failOnReplayConflict=strict)
+    dying(attempt, first)
+    if not strict:
+        attempt = open_sink(queue, COLUMNS, **options, failOnReplayConflict=strict)
+    attempt(second)
+    assert [body[:4] for body in bodies(queue)] == [f"{number:04}" for number in range(COUNT)]
+    assert attempt(first) == 0
+
+
+@pytest.mark.parametrize("order", ["any", "stable"])
+def test_no_part_is_begun_before_an_earlier_one_that_the_next_attempt_may_make_larger(
+    queue, open_sink, monkeypatch, order
+) -> None:
+    monkeypatch.setattr(spool, "PART_BYTES", 2_000)
+    reserve = SqliteStore.reserve_keys
+
+    def fail(own: Any, name: str, entries: Any, window: int) -> Any:
+        if entries[0].key.endswith(":0-0"):
+            raise RuntimeError("the task died here")
+        return reserve(own, name, entries, window)
+
+    attempt = open_sink(queue, COLUMNS, idColumn="id", inputOrder=order)
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "reserve_keys", fail)
+        with pytest.raises(RuntimeError, match="died here"):
+            attempt([(f"{number}", f"{number:04}" + "." * 100) for number in range(30)])
+    attempt([(f"{number}", f"{number:04}") for number in range(30)])
+    assert [body[:4] for body in bodies(queue)] == [f"{number:04}" for number in range(30)]
+
+
+@pytest.mark.parametrize("order", ["any", "stable"])
+@pytest.mark.parametrize(("before", "now"), [(180, 120), (120, 180), (60, 0), (100, 0)])
+def test_rows_that_end_after_another_part_than_in_an_earlier_attempt_are_refused(
+    queue, open_sink, order, before, now
+) -> None:
+    rows = ROWS
+    if order == "any":  # it sends them in this order
+        whole = np.array([body.encode() for _, body in ROWS], dtype=object)
+        rows = [ROWS[place] for place in np.argsort(numbers_of(whole), kind="stable")]
+    attempt = open_sink(queue, COLUMNS, inputOrder=order)
+    attempt(rows[:before])
+    with pytest.raises(ReplayConflict, match="more or fewer follow it"):
+        attempt(rows[:now])
+    assert bodies(queue) == sorted(body for _, body in rows[:before])
+
+
+def test_a_partition_without_rows_is_no_conflict_unless_an_attempt_had_some(queue, open_sink) -> None:
+    attempt = open_sink(queue, COLUMNS)
+    assert [attempt([]), attempt(ROWS), attempt(ROWS)] == [0, COUNT, 0]
 
 
 def test_rows_without_an_id_are_identified_by_their_content_though_several_are_alike(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -13,6 +15,7 @@ from shardq.spark.browsing import BrowseStream
 from shardq.spark.columns import headers_of
 from shardq.spark.ddl import columns_of
 from shardq.spark.options import (
+    BrowseOptions,
     BrowseStreamOptions,
     ClaimStreamOptions,
     SendOptions,
@@ -47,6 +50,10 @@ def source(url: str, queue: shardq.Queue, options: dict[str, str]) -> ShardqData
         ({"operation": "burn"}, "use one of ack, release, extend, dead_letter"),
         ({"bodyColumn": "text"}, "no column 'text' for the body"),
         ({"shardBy": "key"}, "needs a column 'key'"),
+        (
+            {"keyColumn": "body"},
+            "option keyColumn='body' is not used with shardBy=rotate: add option shardBy=key",
+        ),
         ({"throughputRowsPerSec": "0"}, "option throughputRowsPerSec='0' cannot be used"),
         ({"throughputRowsPerSec": "inf"}, "option throughputRowsPerSec='inf' cannot be used"),
         ({"bundleMessages": "1.5"}, "option bundleMessages='1.5' cannot be used: give a whole number"),
@@ -255,6 +262,40 @@ def test_an_option_that_is_nearly_known_or_has_another_name_elsewhere_is_suggest
     given = {"url": "sqlite:///x.db", "queue": "q", "operation": "ack"} if kind is SettleOptions else {}
     text = message(lambda: parse(kind, given | {name: "x"}))
     assert (f"did you mean {meant!r}?" in text) if meant else ("did you mean" not in text)
+
+
+USES: dict[type, dict[str, str]] = {
+    BrowseOptions: {},
+    ClaimStreamOptions: {},
+    BrowseStreamOptions: {"view": "messages"},
+    SendOptions: {},
+    SettleOptions: {"operation": "ack"},
+}
+BAD = {
+    "bool": ["yes", "2"],
+    "int": ["-1", "0", "1.5", "many", "99999999999999999999"],
+    "float": ["-1", "nan", "inf", "5s"],
+}
+
+
+@pytest.mark.parametrize("kind", USES)
+def test_each_option_of_each_use_refuses_a_bad_value_and_names_itself_the_value_and_a_remedy(kind) -> None:
+    for field in msgspec.structs.fields(kind):
+        values = [bad for word in BAD if re.search(rf"\b{word}\b", str(field.type)) for bad in BAD[word]]
+        literal = ["nonsense", " "] if "Literal" in str(field.type) else []
+        for bad in ["", *values, *literal]:
+            given = {"url": "sqlite:///x.db", "queue": "q"} | USES[kind] | {field.encode_name.upper(): bad}
+            given = {name.lower(): value for name, value in given.items()}
+            text = message(lambda given=given: parse(kind, given))
+            shown = "..." if field.encode_name == "url" else repr(bad)
+            assert f"option {field.encode_name}={shown}" in text
+            assert ": give " in text or ": use one of " in text, text
+
+
+def test_a_stream_takes_no_run_id(url, queue) -> None:
+    rows = columns_of("rows", "body string")
+    text = message(lambda: source(url, queue, {"runId": "nightly"}).streamWriter(rows, overwrite=False))
+    assert "option runId='nightly' is for batch jobs: leave it out" in text
 
 
 @pytest.mark.parametrize(
