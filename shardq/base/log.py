@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
+import traceback
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 __all__ = ["Log"]
@@ -22,6 +25,19 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         """Return whether a record of this level is written."""
         self.logger.disabled = False
         return super().isEnabledFor(level)
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        """Write a record. A handler, filter or record factory of the application that raises breaks off nothing.
+
+        Its error goes to stderr, as `logging` has it for errors of its own handlers.
+        """
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # this frame is not the caller
+        try:
+            super().log(level, msg, *args, **kwargs)
+        except Exception:
+            if logging.raiseExceptions:
+                with suppress(Exception):  # of a stderr that is closed
+                    traceback.print_exc(file=sys.stderr)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Return the record as it was given."""

@@ -81,6 +81,7 @@ class Client(Closing):
         )
         self._store, self._retry = store, self._contexts.retry
         self._semaphores: dict[str, Semaphore] = {}  # all, as each keeps the leases of its permits
+        self._permits_given: dict[str, tuple[int, float | None]] = {}
         self._hooks, self._observer = hooks, observer
 
     def create_queue(
@@ -202,7 +203,9 @@ class Client(Closing):
             found = self._semaphores.get(name)
             if found is None:
                 found = self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
-                if permits is not None and not created:
+            if permits is not None and self._permits_given.get(name) != (permits, lease):
+                self._permits_given[name] = permits, lease  # a call that is repeated warns once
+                if not created:
                     warn_of_other_permits(found, permits, lease)
             return found
 

@@ -48,7 +48,9 @@ class Outcome(Exception):
     raise InvalidSetting when the outcome is made.
     """
 
-    reason: str | None
+    reason: str | None = (
+        None  # here, as of each of its kinds, for a subclass whose __init__ does not call this one
+    )
 
     def __init__(self, *arguments: Any, reason: str | None = None) -> None:
         if not isinstance(self, Retry | Snooze | Discard | DeadLetter):
@@ -79,6 +81,8 @@ class Retry(Outcome):
     shardq.client.outcome.Retry: the bank is closed
     """
 
+    after: float | Backoff | None = None
+
     def __init__(self, after: float | Backoff | None = None, reason: str | None = None) -> None:
         super().__init__(after, reason, reason=reason)
         if after is not None and not isinstance(after, Backoff):
@@ -91,6 +95,8 @@ class Snooze(Outcome):
 
     For work that cannot be done yet, and has not failed. A message that is always snoozed never becomes a dead letter.
     """
+
+    seconds: float = 60.0
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)

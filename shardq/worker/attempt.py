@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import msgspec
 
 from shardq.base.log import Log
-from shardq.base.texts import described
+from shardq.base.texts import described, text_of
 from shardq.client.batch import Batch
 from shardq.client.outcome import DeadLetter, Discard, Outcome, Retry, Snooze, check_returned
 from shardq.client.queue_internals import without_next_claim
@@ -265,7 +265,7 @@ def _end(
     """Note the outcome of messages, log it, and count it."""
     if not messages:
         return
-    reason = shortened(outcome.reason or (str(outcome) if error is None else described(error)))
+    reason = shortened(outcome.reason or (text_of(outcome) if error is None else described(error)))
     which = attempt.called(messages[0]) if len(messages) == 1 else _many(messages)
     _log_ending(which, messages[0], outcome, reason, error)
     if not isinstance(outcome, Snooze):
@@ -324,7 +324,9 @@ def _note(messages: Iterable[Message], text: str) -> None:
 
 def _cause(outcome: Outcome) -> BaseException | None:
     """Return the error that an outcome was raised from, or while it was handled."""
-    return outcome.__cause__ or (None if outcome.__suppress_context__ else outcome.__context__)
+    if outcome.__cause__ is not None or outcome.__suppress_context__:
+        return outcome.__cause__
+    return outcome.__context__
 
 
 def _forget(outcome: Outcome) -> None:

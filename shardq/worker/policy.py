@@ -58,12 +58,19 @@ def shortened(text: str) -> str:
 
 def has_long_text(error: BaseException, trace: TracebackType) -> bool:
     """Return whether the text of the error, or of one that led to it, is too long."""
-    return any(len(part) > LONGEST_TEXT for part in traceback.format_exception(type(error), error, trace))
+    return any(len(part) > LONGEST_TEXT for part in _lines(error, trace))
 
 
 def short_trace(error: BaseException, trace: TracebackType | None) -> str:
     """Write the error with its traceback, and those that led to it, the texts of all of them shortened and escaped."""
-    return escaped("".join(map(shortened, traceback.format_exception(type(error), error, trace))))
+    return escaped("".join(map(shortened, _lines(error, trace))))
+
+
+def _lines(error: BaseException, trace: TracebackType | None) -> list[str]:
+    try:
+        return traceback.format_exception(type(error), error, trace)
+    except Exception:  # an error whose attributes raise is a failure like any other
+        return [*traceback.format_tb(trace), f"{type(error).__name__}\n"]
 
 
 def _called(trace: TracebackType | None) -> TracebackType | None:

@@ -123,6 +123,17 @@ def test_a_new_release_is_told_which_of_its_settings_are_not_applied(
     assert text in caplog.records[0].getMessage()
 
 
+def test_a_program_that_opens_a_semaphore_twice_is_told_of_the_second_permits_once(
+    client: shardq.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.semaphore("smtp", permits=1)
+    for _ in range(2):
+        client.semaphore("smtp", permits=2)
+    assert [each.getMessage() for each in caplog.records] == [
+        "semaphore 'smtp' exists with permits=1: 2 was not applied; `alter` changes it"
+    ]
+
+
 @pytest.mark.parametrize(("release", "text"), RELEASES.values(), ids=RELEASES)
 def test_a_new_release_is_told_so_after_logging_was_configured(
     queues: shardq.Client,

@@ -7,6 +7,7 @@ import logging.config
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,11 +47,12 @@ def by_file(folder: Path) -> None:
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     root, loggers = logging.root, list(logging.root.manager.loggerDict.values())
-    handlers, level = list(root.handlers), root.level
+    handlers, level, factory = list(root.handlers), root.level, logging.getLogRecordFactory()
     disabled = [each for each in loggers if isinstance(each, logging.Logger) and each.disabled]
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    logging.setLogRecordFactory(factory)
     for each in loggers:
         if isinstance(each, logging.Logger):
             each.disabled = each in disabled
@@ -125,3 +127,49 @@ def test_no_module_has_a_logger_that_a_configuration_disables() -> None:
     assert [
         file for file, text in texts.items() if re.search(r"^_\w+ = logging\.getLogger", text, re.M)
     ] == []
+
+
+def breaks(*_: object, **__: object) -> Any:
+    raise RuntimeError("the log is broken")
+
+
+def broken_handler() -> None:
+    handler = logging.Handler()
+    handler.emit = breaks  # type: ignore[method-assign]
+    logging.root.addHandler(handler)
+
+
+def broken_filter() -> None:
+    handler = logging.StreamHandler()
+    handler.addFilter(breaks)
+    logging.root.addHandler(handler)
+
+
+def broken_records() -> None:
+    logging.setLogRecordFactory(breaks)
+
+
+@pytest.mark.parametrize("break_it", [broken_handler, broken_filter, broken_records])
+def test_a_log_that_raises_ends_no_worker(
+    queue: Queue, capsys: pytest.CaptureFixture[str], break_it: Callable[[], None]
+) -> None:
+    # Given a handler of messages that spoils the log and fails
+    queue.producer().send_many([b"breaks", b"good"])
+
+    def handle(message: Message) -> None:
+        if message.body == b"breaks":
+            break_it()
+            raise ValueError("boom")
+
+    # When it is worked
+    report = Worker(queue, handle, idle_exit=0, retry_delay=60).run()
+    # Then the message has failed like any other, and stderr says what is wrong with the log
+    assert (report.worked, report.failed, report.in_flight) == (1, 1, 0)
+    assert "RuntimeError: the log is broken" in capsys.readouterr().err
+
+
+def test_a_record_names_the_line_that_wrote_it(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    queue.producer().send(b"x")
+    Worker(queue, lambda _: 1 / 0, idle_exit=0, retry_delay=60).run()
+    (record,) = (each for each in caplog.records if each.levelno == logging.WARNING)
+    assert (record.filename, record.funcName) == ("attempt.py", "_log_ending")

@@ -296,6 +296,33 @@ def test_arguments_that_make_no_sense_are_refused_when_an_outcome_is_made(make: 
         make()
 
 
+class Bare:
+    """Mixed into an outcome: a constructor that calls no other, as programs forget to."""
+
+    def __init__(self, account: str) -> None:
+        self.account = account
+
+
+WITHOUT_CONSTRUCTOR: dict[type[Outcome], dict[str, Any]] = {
+    Retry: {"state": "delayed", "deliveries": 1},
+    Snooze: {"state": "delayed", "deliveries": 0, "wait": 60},
+    Discard: {"state": "processed", "deliveries": 1, "wait": 0},
+    DeadLetter: {"dead": "Closed", "deliveries": 1},
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_CONSTRUCTOR)
+@pytest.mark.parametrize("raises", [True, False])
+def test_an_outcome_whose_constructor_does_not_call_that_of_its_class_has_its_defaults(
+    queue: Queue, client: Client, kind: type[Outcome], raises: bool
+) -> None:
+    closed: Callable[[str], Outcome] = type("Closed", (Bare, kind), {})
+    queue.producer().send(b"0")
+    work(queue, say(closed("7"), raises=raises), retry_delay=60)
+    expected = WITHOUT_CONSTRUCTOR[kind]
+    assert expected.items() <= state_of(client, queue).items()
+
+
 @pytest.mark.parametrize(
     "outcome",
     [
