@@ -25,8 +25,6 @@ _PAGE = 500  # of what is iterated over
 _CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
 _CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
-_REFUSED = "cannot schedule new futures"  # how the error of an executor begins that takes no calls any more
-_SHUTDOWN = "at interpreter shutdown"  # how that of a thread ends then, from Python 3.12 on
 _ENDED = (
     "the main thread has ended, so Python makes no calls in threads: join the threads of event loops in it"
 )
@@ -121,11 +119,11 @@ class Threads:
         except RuntimeError as error:
             if self.closed:
                 raise Closed(_CLOSED) from error
-            if str(error).startswith(_REFUSED):  # the main thread ends: the pool has not taken the call
+            if str(error).startswith("cannot schedule new futures"):  # the pool takes no calls any more
                 raise Closed(_ENDED) from error
             # The pool has taken the call by then. If it has threads, they make it; without one, nothing does.
             if (apart or not self._begun.is_set()) and future.cancel():
-                if str(error).endswith(_SHUTDOWN):
+                if str(error).endswith("at interpreter shutdown"):  # from Python 3.12 on
                     raise Closed(_ENDED) from error
                 raise StoreUnavailable(f"the store was not asked: {error}; free memory or threads") from error
         return future

@@ -105,9 +105,14 @@ class Waiters:
         if self._calling.locked():
             self._rest_later()
         elif not self._first.locked() and not self._threads.closed:
-            self._resting = asyncio.ensure_future(self._rest_now())
+            resting = self._resting = asyncio.ensure_future(self._rest_now())
+            resting.add_done_callback(self._has_rested)
 
     async def _rest_now(self) -> None:
         with suppress(ShardqError):  # closed, or away: it listens no longer either
             await self.call(lambda: None if self._first.locked() else self.rest())  # a task may wait by then
+
+    def _has_rested(self, resting: asyncio.Future[None]) -> None:
         self._resting = None
+        if resting.cancelled():  # by something else, maybe before it began
+            self._rest_later()

@@ -7,11 +7,15 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import shardq
 import shardq.aio
+from shardq.aio.sync_core import NothingYet
+from shardq.aio.threads import Threads
+from shardq.aio.waiters import Waiters
 from shardq.base.clock import SystemClock
 from shardq.storage.opening import open_store
 from shardq.testing import FaultPlan, FaultyStore
@@ -176,3 +180,35 @@ def test_what_has_waited_and_is_used_no_more_does_not_stay_in_memory(run, cancel
         await permit.release()
 
     run(main)
+
+
+def test_listening_ends_although_the_task_that_ends_it_is_cancelled_before_it_begins() -> None:
+    async def main() -> int:
+        loop, rested, cancelled = asyncio.get_running_loop(), asyncio.Event(), []
+
+        def cancel_first(
+            loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any
+        ) -> asyncio.Task[Any]:
+            task = asyncio.Task(coroutine, loop=loop, **options)
+            if not cancelled:
+                cancelled.append(task.cancel())
+            return task
+
+        loop.set_task_factory(cancel_first)
+        threads = Threads(1)
+        waiters = Waiters(threads)
+        waiters.rest = lambda: threads.wake(rested.set)
+        found = await waiters.wait(
+            lambda again: "found" if again else NothingYet(0.0),
+            None,
+            last_try=lambda: "",
+            nothing=lambda: "",
+            undo=lambda _: None,
+        )
+        assert found == "found"
+        async with asyncio.timeout(30):
+            await rested.wait()
+        await threads.close(lambda: None)
+        return len(cancelled)
+
+    assert asyncio.run(main()) == 1
