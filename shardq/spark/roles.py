@@ -85,8 +85,11 @@ def _find(schema: StructType, role: str, chosen: str | None) -> str | None:
     if name not in schema.fieldNames():
         if chosen is None:
             return None
-        have = ", ".join(schema.fieldNames())
-        raise InvalidSetting(f"the rows have no column {name!r} for the {role}: they have {have}")
+        have, (first, *rest) = ", ".join(schema.fieldNames()), role.split("_")
+        option = f"{first}{''.join(word.capitalize() for word in rest)}Column"
+        raise InvalidSetting(
+            f"the rows have no column {name!r} for the {role}: they have {have}; name one with {option}"
+        )
     kind = schema[name].dataType
     if not isinstance(kind, types) or not _is_header(role, kind):
         raise InvalidSetting(f"column {name!r} is {kind.simpleString()}, it cannot be the {role}: {remedy}")

@@ -61,6 +61,7 @@ def source(url: str, queue: shardq.Queue, options: dict[str, str]) -> ShardqData
         ({"truncate": "yes"}, "option truncate='yes' cannot be used: give true or false"),
         ({"idColumn": ""}, "option idColumn='' cannot be used"),
         ({"dedupeKeyColumn": ""}, "option dedupeKeyColumn='' cannot be used"),
+        ({"dedupeKeyColumn": "k"}, "for the dedupe_key: they have body; name one with dedupeKeyColumn"),
         ({"subjectColumn": "body"}, "column 'body' cannot be the subject of a row: a queue takes body, id,"),
         ({"ackMode": "manual"}, "leave out ackmode='manual', which is for streams with mode=claim"),
         ({"queue": "no name!"}, "queue name 'no name!' cannot be used"),
@@ -77,6 +78,7 @@ def test_a_wrong_option_of_the_sink_is_named_with_its_remedy(url, queue, options
     [
         ("body int", "column 'body' is int, it cannot be the body"),
         ("text string", "no column 'body'"),
+        ("Body string", "no column 'body' for the body: they have Body; name one with bodyColumn"),
         ("body string, priority string", "column 'priority' is string"),
         ("body string, due string", "column 'due' is string"),
         ("body string, headers string", "column 'headers' is string"),
