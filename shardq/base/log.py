@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["Log"]
+__all__ = ["Log", "drop_unwritten"]
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):
@@ -29,7 +30,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Write a record. A handler, filter or record factory of the application that raises breaks off nothing.
 
-        Its error goes to stderr, as `logging` has it for errors of its own handlers.
+        Its error goes to stderr, as `logging` does it with errors of the handlers in the standard library.
         """
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # this frame is not the caller
         try:
@@ -42,3 +43,23 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Return the record as it was given."""
         return msg, kwargs
+
+
+def drop_unwritten() -> None:
+    """Discard what stderr has buffered and does not take, as on a full disk: each later flush would raise again.
+
+    `multiprocessing` flushes it before it starts a process, and Python at its end. Later texts are written again.
+    """
+    with suppress(AttributeError, OSError, ValueError):  # stderr is None, closed, or no file
+        try:
+            sys.stderr.flush()
+        except OSError:
+            number = sys.stderr.fileno()
+            kept, nowhere = os.dup(number), os.open(os.devnull, os.O_WRONLY)
+            try:
+                os.dup2(nowhere, number)
+                sys.stderr.flush()
+            finally:
+                os.dup2(kept, number)
+                os.close(kept)
+                os.close(nowhere)

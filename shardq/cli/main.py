@@ -105,6 +105,12 @@ class Program(ExampleGroup):
             from shardq.cli.failures import end  # noqa: PLC0415 - the help starts without the errors
 
             code = end(error.reason if isinstance(error, Ended) else error, as_json=as_json)
+        try:
+            sys.stderr.flush()
+        except OSError:
+            from shardq.base.log import drop_unwritten  # noqa: PLC0415 - the help starts without logging
+
+            drop_unwritten()  # or Python ends with another exit code
         sys.exit(code)
 
 

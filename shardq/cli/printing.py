@@ -117,8 +117,13 @@ def value_text(value: object) -> str:
 
 
 def note(text: str) -> None:
-    """Print a line for people, on stderr."""
-    click.echo(text, err=True)
+    """Print a line for people, on stderr. One that cannot be stored, as on a full disk, fails no command."""
+    try:
+        click.echo(text, err=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        pass
 
 
 def _log(_context: click.Context, _parameter: click.Parameter, form: str) -> JsonLog | None:

@@ -20,7 +20,17 @@ from shardq.base.texts import kind_of, shown
 from shardq.core.settings import check_number
 from shardq.errors import InvalidSetting
 
-__all__ = ["MOMENT_HEADER", "CatchUp", "Overlap", "Plan", "Schedule", "Timing", "moment_of", "timing_of"]
+__all__ = [
+    "MOMENT_HEADER",
+    "CatchUp",
+    "Overlap",
+    "Plan",
+    "Schedule",
+    "Timing",
+    "moment_of",
+    "timing_of",
+    "zone_of",
+]
 
 _LONGEST_PERIOD = 10 * 366 * 86_400.0  # seconds
 _FIRST_YEAR, _LAST_YEAR = 1970, 9000
@@ -99,7 +109,7 @@ def timing_of(cron: object, every: object, at: object, time_zone: object) -> Tim
     if len(given) != 1:
         what = f"{' and '.join(given)} are given" if given else "no time is given"
         raise InvalidSetting(f"{what}: give one of cron, every and at")
-    zone = _check_zone(time_zone)
+    zone = zone_of(time_zone, cron)
     if every is not None:
         check_number("every", every, 1.0, _LONGEST_PERIOD)
         assert isinstance(every, int | float)
@@ -141,7 +151,8 @@ def _check_cron(cron: object) -> str:
     return cron
 
 
-def _check_zone(name: object) -> str:
+def zone_of(name: object, cron: object) -> str:
+    """Return the checked name of a time zone. Raises InvalidSetting, also for one without a cron expression."""
     try:
         if not isinstance(name, str):
             raise TypeError(name)  # noqa: TRY301 - one answer for all
@@ -151,6 +162,10 @@ def _check_zone(name: object) -> str:
             f"time_zone={shown(name)} is not known: give a name such as 'Europe/Berlin' or 'UTC'; where a machine has "
             "no time zones, `pip install tzdata`"
         ) from error
+    if cron is None and name != "UTC":
+        raise InvalidSetting(
+            f"time_zone={shown(name)} has no effect without cron: leave it out, or give cron"
+        )
     return name
 
 

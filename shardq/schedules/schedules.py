@@ -31,7 +31,7 @@ from shardq.errors import (
     StoreUnavailable,
 )
 from shardq.schedules.occurrences import FOLDER, Plans, Seen, check_id, id_of
-from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule, Timing, moment_of, timing_of
+from shardq.schedules.schedule import CatchUp, Overlap, Plan, Schedule, Timing, moment_of, timing_of, zone_of
 from shardq.storage.writing import reporting_done
 
 __all__ = ["Schedules", "forget"]
@@ -297,11 +297,11 @@ def _kept(found: Schedule, wanted: Schedule) -> Schedule:
 
 def _timed(timing: Timing, changes: Mapping[str, Any]) -> Timing:
     given = {name: changes.get(name) for name in ("cron", "every", "at")}
-    zone = changes.get("time_zone", timing.time_zone)
     if all(value is None for value in given.values()):
-        timing_of("@daily", None, None, zone)
+        zone = zone_of(changes["time_zone"], timing.cron) if "time_zone" in changes else timing.time_zone
         return msgspec.structs.replace(timing, time_zone=zone)
-    return timing_of(given["cron"], given["every"], given["at"], zone)
+    kept = timing.time_zone if given["cron"] is not None else "UTC"
+    return timing_of(given["cron"], given["every"], given["at"], changes.get("time_zone", kept))
 
 
 def _check_end(plan: Plan) -> None:

@@ -324,9 +324,8 @@ def _note(messages: Iterable[Message], text: str) -> None:
 
 def _cause(outcome: Outcome) -> BaseException | None:
     """Return the error that an outcome was raised from, or while it was handled."""
-    if outcome.__cause__ is not None or outcome.__suppress_context__:
-        return outcome.__cause__
-    return outcome.__context__
+    hidden = outcome.__cause__ is not None or outcome.__suppress_context__
+    return outcome.__cause__ if hidden else outcome.__context__
 
 
 def _forget(outcome: Outcome) -> None:

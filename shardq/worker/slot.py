@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING
 
-from shardq.base.log import Log
+from shardq.base.log import Log, drop_unwritten
 from shardq.client.outcome import Backoff
 from shardq.errors import ShardqError, StoreUnavailable
 from shardq.worker.process import ORPHAN_SECONDS, Ended, WorkerPlan, run_process
@@ -44,6 +44,7 @@ class Child:
         self.process: BaseProcess = context.Process(
             target=run_process, args=(plan, theirs), name=name, daemon=False
         )
+        drop_unwritten()
         self.process.start()
         theirs.close()
         self.report = WorkerReport()

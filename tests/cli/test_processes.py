@@ -81,6 +81,13 @@ def test_a_current_folder_that_is_gone_is_told_as_that(jobs, url: str, tmp_path:
     assert ended.stderr == "shardq: file: the current folder does not exist any more: change to another one\n"
 
 
+def test_a_full_disk_behind_stderr_ends_no_worker(jobs, url: str) -> None:
+    jobs.ok("send", "jobs", "a", "-q")
+    ended = in_shell("shardq work jobs --exec true --idle-exit 0 2>/dev/full", url)
+    assert ended.returncode == 0
+    assert jobs.json("stats", "jobs")["ready"] == 0
+
+
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize(
     "command", ["receive jobs", "peek jobs --json", "stats jobs", "--help", "completion bash"]

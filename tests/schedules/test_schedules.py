@@ -490,3 +490,12 @@ def test_a_schedule_that_is_faster_than_its_store_does_not_keep_consumers_from_r
         for _ in range(3):
             assert len(consumer.receive(10)) <= 1
     assert client.schedules.get("s").sent == 3
+
+
+def test_a_time_zone_goes_with_a_cron_expression_only(client: shardq.Client) -> None:
+    client.schedules.create("s", queue="q", cron="@daily", time_zone="Europe/Berlin")
+    assert client.schedules.alter("s", cron="@hourly").time_zone == "Europe/Berlin"
+    assert client.schedules.alter("s", every=60).time_zone == "UTC"
+    with pytest.raises(shardq.InvalidSetting, match="'Europe/Berlin' has no effect without cron"):
+        client.schedules.alter("s", time_zone="Europe/Berlin")
+    assert client.schedules.alter("s", cron="@daily", time_zone="Europe/Berlin").time_zone == "Europe/Berlin"

@@ -92,6 +92,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"every": 5, "time_zone": "../etc/passwd"}, "is not known"),
     ({"every": 5, "time_zone": "Europe"}, "is not known"),
     ({"every": 5, "time_zone": None}, "is not known"),
+    ({"every": 5, "time_zone": "Europe/Berlin"}, "time_zone='Europe/Berlin' has no effect without cron"),
+    ({"at": to_datetime(0), "time_zone": "Europe/Berlin"}, "has no effect without cron"),
 ]
 
 
