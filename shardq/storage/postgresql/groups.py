@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 SELDOM = 16
-"""The low place of a group is raised by one of so many appends that begin it anew, on average."""
+"""On average, one append in this number of those that begin a group anew raises the low place of the group."""
 
 # Without a condition that partial indexes have: with one, a plan read all of the shard.
 _GROUPS = """
