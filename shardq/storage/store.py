@@ -24,7 +24,8 @@ Groups, where ``capabilities.groups``: every bundle of a shard that ``is_grouped
   uncounted and in their places, the messages that it leaves held behind. A claim that takes the front over takes all
   that was held from its holder.
 - Removing the head of a group MUST make its successor deliverable in the same step, and wake listeners as an append
-  does. Nothing of a group is left when its last message is gone. No cost depends on the number of groups.
+  does. Nothing of a group is left when its last message is gone, or when a sweep comes an hour later. No cost depends
+  on the number of groups.
 - A call that changes several groups MAY do so group after group. If it fails in between it MUST raise OutcomeUnknown.
 - A probe MUST leave out messages that others are before. Counts and peeks show its own due time; `peek` has groups in
   order.

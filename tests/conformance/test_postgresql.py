@@ -49,6 +49,7 @@ LEFTOVERS = {
     "moved": f"SELECT FROM {{s}}.finished WHERE queue_key = {QUEUE} AND first >= 0",
     "lost slice": f"SELECT FROM {{s}}.slice WHERE {LOST}",
     "lost data": f"SELECT FROM {{s}}.bundle_data WHERE {LOST}",
+    "lost low places": f"SELECT FROM {{s}}.group_low WHERE {LOST}",
 }
 
 

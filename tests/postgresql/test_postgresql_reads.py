@@ -97,11 +97,13 @@ class Plans:
 
     def __init__(self) -> None:
         self.scans: list[Scan] = []
+        self.pages = 0  # also those of indexes that are changed
 
     def __call__(self, notice: psycopg.errors.Diagnostic) -> None:
         text = notice.message_primary or ""
         if text.startswith("duration: "):
             told = msgspec.json.decode(text[text.index("{") :])
+            self.pages += _pages(told["Plan"])
             self._note(told["Plan"], " ".join(told["Query Text"].split()))
 
     def _note(self, node: Mapping[str, Any], statement: str) -> None:

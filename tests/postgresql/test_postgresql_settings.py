@@ -30,6 +30,7 @@ SETTINGS = [
     "TimeZone=Asia/Kolkata",
     "standard_conforming_strings=off",
     "bytea_output=escape",
+    "array_nulls=off",
     "plan_cache_mode=force_custom_plan",
     "row_security=off",
     "synchronous_commit=off",

@@ -47,6 +47,10 @@ _STRAYS = {
             SELECT FROM {}.slice e WHERE e.shard_key = s.shard_key AND e.message_group = s.message_group
             AND e.processed_at IS NULL AND e.place < s.place
         )""",
+    "groups with several first slices": """
+        SELECT FROM {}.slice
+        WHERE message_group <> '' AND processed_at IS NULL AND due < 2305843009213693952 AND shard_key > 0
+        GROUP BY shard_key, message_group HAVING count(*) > 1""",
 }
 
 

@@ -6,7 +6,7 @@ the slices, so that no change of a slice rewrites it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from shardq.storage.postgresql import groups
 from shardq.storage.postgresql.connections import Id, Sql
@@ -160,19 +160,19 @@ def append(sql: Sql, request: Append, _now: int, places: Sequence[int] = ()) -> 
     """
     row_keys = pinned(sql, request.shard)
     values = _values(request)
+    begins: Mapping[bytes, int] = {}
     if request.shard.is_grouped:
         of_all = [bundle.group.encode() for bundle in request.bundles]
         if not places:
             lock(sql, row_keys.shard_key, of_all)
-            places = groups.places_at_end(sql, row_keys.shard_key, request.bundles)
+            places, begins = groups.places_at_end(sql, row_keys.shard_key, request.bundles)
         values = _values(request, of_all, places)
     else:  # before the change, as it may fail in a transaction of the application
         lower(sql, row_keys.shard_key, late_of(request.bundles, sql.now()))
     ((new,),) = sql.changed(_APPEND_NEW, *values)
     if new:
         _take_back(sql, row_keys, new)
-    if request.shard.is_grouped:
-        groups.arm(sql, row_keys.shard_key, of_all)
+    groups.arm(sql, row_keys.shard_key, begins)
 
 
 def _values(request: Append, of_all: Sequence[bytes] = (), places: Sequence[int] = ()) -> list[object]:

@@ -20,7 +20,7 @@ from shardq.base.shard import Shard
 from shardq.errors import ShardqError
 from shardq.storage.postgresql import bundles, groups
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import HOME_READ, row_keys_of
+from shardq.storage.postgresql.directory import HOME_READ
 from shardq.storage.postgresql.locks import BRIEF, claims_number, lock_claims
 from shardq.storage.postgresql.read_cursors import LOW, LowWatermarks, Read, raise_to
 from shardq.storage.postgresql.rows import BUNDLE, CHOSEN, NOT_BLOCKED, STILL_BEHIND, bundle_of
@@ -100,7 +100,12 @@ _CLAIM = f"""
     LEFT JOIN (SELECT * FROM held UNION ALL SELECT * FROM taken) AS r ON true
 """
 
-# The same where the other claims of the shard have ended.
+# The same in steps, where the other claims of the shard have ended. The shard comes with the transactions that had not.
+_SHARD = HOME_READ.replace(
+    "s.late FROM",
+    "s.late, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, "
+    "pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM",
+)
 _PROLONG = f"""
     UPDATE @slice s SET due = $3 + {STILL_BEHIND}
     WHERE s.token = $2 AND s.shard_key = $1 AND s.processed_at IS NULL AND {NOT_BLOCKED}
@@ -172,7 +177,9 @@ class Claims:
             if taken is not None:
                 return taken
             time.sleep(random.uniform(0, pause))
-        return session.write(_take_alone, request, durable=False)
+        taken, read = session.write(_take_alone, request, durable=False)
+        self._raise(session, request.shard, read)
+        return taken
 
     def _take_at_once(self, session: Session, request: Claim, rows: list[Row]) -> Taken | None:
         """Return what is taken without waiting for anybody; None, and nothing was taken, if others are in the way.
@@ -240,20 +247,23 @@ def _place(row: Row) -> Row:
     return row[:4]
 
 
-def _take_alone(sql: Sql, request: Claim, now: int) -> Taken:
-    until = now + request.lease
-    row_keys = row_keys_of(sql, request.shard)
-    if row_keys is None:
-        return Taken(0, (), until)
-    lock_claims(sql, request.shard)
-    held = sql.all(_PROLONG, row_keys.shard_key, Id(request.token), until)
+def _take_alone(sql: Sql, request: Claim, now: int) -> tuple[Taken, Read | None]:
+    """Return what is taken, and in a shard of groups what was read."""
+    until, shard = now + request.lease, request.shard
+    row = sql.one(_SHARD, shard.queue, shard.time_shard, shard.number)
+    if row is None:
+        return Taken(0, (), until), None
+    shard_key, _, low, late, oldest, newest = row
+    lock_claims(sql, shard)
+    held = sql.all(_PROLONG, shard_key, Id(request.token), until)
     if held:
         held.sort(key=lambda row: (row[0], row[1], row[2], row[_COLUMNS], row[3]))
-        return Taken(row_keys.shard_key, tuple(held), until)
-    if request.shard.is_grouped:
-        rows, contended = groups.take(sql, row_keys.shard_key, request, now)
-        return Taken(row_keys.shard_key, tuple(rows), until, contended)
-    return Taken(row_keys.shard_key, tuple(_take(sql, row_keys.shard_key, request, now)), until)
+        return Taken(shard_key, tuple(held), until), None
+    if not shard.is_grouped:
+        return Taken(shard_key, tuple(_take(sql, shard_key, request, now)), until), None
+    rows, found = groups.take(sql, shard_key, request, now)
+    read = Read(shard_key, low, late, oldest, newest, now, found.begin) if found.is_read else None
+    return Taken(shard_key, tuple(rows), until, found.contended), read
 
 
 def _take(sql: Sql, shard_key: int, request: Claim, now: int) -> list[Row]:

@@ -12,11 +12,11 @@ from typing import Any, Protocol, TypeAlias, TypeVar, TypeVarTuple, Unpack, cast
 import msgspec
 import psycopg
 from psycopg.abc import Buffer, PQGen
-from psycopg.adapt import AdaptersMap, Dumper
+from psycopg.adapt import AdaptersMap, Dumper, PyFormat
 from psycopg.postgres import types as pg_types
 from psycopg.pq import Format, TransactionStatus
 from psycopg.rows import tuple_row
-from psycopg.types.array import ListBinaryDumper
+from psycopg.types.array import BaseListDumper, ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 from psycopg.types.string import ByteaBinaryLoader, BytesBinaryDumper, TextBinaryLoader
 
@@ -103,6 +103,17 @@ class _IdDumper(Dumper):
 
     def dump(self, obj: Id) -> bytes:
         return obj
+
+
+class _ListDumper(ListBinaryDumper):
+    """Dumps lists of nothing but None as arrays of text, too: in text, ``array_nulls = off`` makes words of them."""
+
+    def upgrade(self, obj: list[Any], format: PyFormat) -> BaseListDumper:  # noqa: A002 -- the name of the driver
+        dumper = super().upgrade(obj, format)
+        if dumper.format != Format.BINARY:
+            dumper = type(self)(self.cls, self._tx)
+            dumper.oid = pg_types["text"].array_oid
+        return dumper
 
 
 class _TextLoader(TextBinaryLoader):
@@ -251,7 +262,7 @@ def _adapt(adapters: AdaptersMap) -> None:
     adapters.register_dumper(int, Int8BinaryDumper)
     adapters.register_dumper(bytes, BytesBinaryDumper)
     adapters.register_dumper(Id, _IdDumper)
-    adapters.register_dumper(list, ListBinaryDumper)
+    adapters.register_dumper(list, _ListDumper)
     adapters.register_loader("uuid", ByteaBinaryLoader)
 
 

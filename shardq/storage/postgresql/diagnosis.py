@@ -31,7 +31,7 @@ _OLDEST_SNAPSHOT = """
 _DEAD = """
     SELECT relname::text, n_live_tup, n_dead_tup,
         coalesce(extract(epoch FROM clock_timestamp() - greatest(last_autovacuum, last_vacuum)), -1)::bigint
-    FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'key')
+    FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'group_low', 'key')
     ORDER BY n_dead_tup DESC
 """
 _MISSING_RIGHTS = """
@@ -53,7 +53,7 @@ _CHANGES = {"INSERT", "UPDATE", "DELETE"}
 _LONG = 15 * 60  # seconds of a transaction that keeps dead rows from being removed
 _MOST_DEAD = 1_000_000
 _NAMED = 3  # tables
-_OF_NO_SHARD = {"slice": 5_000, "bundle_data": 1_000}  # rows that the schema has for the planner
+_OF_NO_SHARD = {"slice": 5_000, "bundle_data": 1_000, "group_low": 1_000}  # rows for the planner
 
 
 def diagnose(session: Session, address: Address) -> tuple[Finding, ...]:
@@ -125,8 +125,8 @@ def _indexes(sql: Sql, address: Address) -> Finding:
 
 
 def _made(kind: re.Pattern[str]) -> list[str]:
-    """Return the names of the tables or indexes that the schema has."""
-    return [name for each in migrations("postgresql") for name in kind.findall(each.text)]
+    """Return the names of the tables or indexes that the schema has; a migration may make one of them anew."""
+    return list(dict.fromkeys(name for each in migrations("postgresql") for name in kind.findall(each.text)))
 
 
 def _made_by_constraints() -> Iterator[str]:

@@ -12,19 +12,25 @@ many, the whole shard. It does not wait for groups that others change just then,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import dropwhile
+
+import msgspec
 
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import RowKeys
 from shardq.storage.postgresql.locks import FEW, try_lock, try_lock_shard
+from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LATE
 from shardq.storage.postgresql.rows import (
     BEHIND,
     BUNDLE,
     CHOSEN,
+    HEADS,
     PIECE,
     PIECES,
     STILL_BEHIND,
+    TURN,
     UNDELIVERED,
     Change,
     Piece,
@@ -33,28 +39,60 @@ from shardq.storage.postgresql.rows import (
 from shardq.storage.postgresql.slicing import cut
 from shardq.storage.requests import Bundle, Claim, Span
 
-__all__ = ["arm", "groups_of", "leave_alone", "of_bundles", "places_at_end", "put_back", "strip", "take"]
+__all__ = [
+    "SELDOM",
+    "arm",
+    "leave_alone",
+    "of_bundles",
+    "places_at_end",
+    "put_back",
+    "strip",
+    "take",
+    "vacated",
+]
 
+SELDOM = 16
+"""On average, one append in this number of those that begin a group anew raises the low place of the group."""
+
+# Without a condition that partial indexes have: with one, a plan read all of the shard.
 _GROUPS = """
     SELECT DISTINCT x.message_group FROM unnest($2::uuid[]) AS a (bundle_id) CROSS JOIN LATERAL (
         SELECT s.message_group FROM @slice s
-        WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id AND s.processed_at IS NULL LIMIT 1
+        WHERE s.shard_key = $1 AND s.bundle_id = a.bundle_id LIMIT 1
     ) AS x
 """
-_LAST = """
-    SELECT a.message_group, x.place FROM unnest($2::bytea[]) AS a (message_group) CROSS JOIN LATERAL (
+# Where each group ends, and its low place; nothing of the group is below that, so dead entries there are not crossed.
+_ENDS = """
+    SELECT g.message_group, l.place, x.place
+    FROM unnest($2::bytea[]) AS g (message_group) LEFT JOIN LATERAL (
+        SELECT l.place FROM @group_low l WHERE l.shard_key = $1 AND l.message_group = g.message_group
+        ORDER BY l.place DESC LIMIT 1
+    ) AS l ON true LEFT JOIN LATERAL (
         SELECT s.place + s.count AS place FROM @slice s
-        WHERE s.shard_key = $1 AND s.message_group = a.message_group AND s.message_group <> ''
-        AND s.processed_at IS NULL
+        WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> ''
+        AND s.processed_at IS NULL AND s.place >= coalesce(l.place, 0)
         ORDER BY s.place DESC LIMIT 1
-    ) AS x
+    ) AS x ON true
+"""
+# The key of a low place grows, so the last one is found before the dead ones.
+_RAISE_LOW = """
+    WITH gone AS (
+        DELETE FROM @group_low l USING (
+            SELECT $1::bigint AS shard_key, u.* FROM unnest($2::bytea[], $4::bigint[]) AS u (message_group, place)
+            OFFSET 0
+        ) AS a
+        WHERE l.shard_key = a.shard_key AND l.message_group = a.message_group AND l.place = a.place
+    )
+    INSERT INTO @group_low (shard_key, message_group, place)
+    SELECT $1, u.message_group, u.place FROM unnest($2::bytea[], $3::bigint[]) AS u (message_group, place)
+    ON CONFLICT DO NOTHING
 """
 _ARM = f"""
-    UPDATE @slice s SET due = s.due - {BEHIND}
-    FROM unnest($2::bytea[]) AS g (message_group) CROSS JOIN LATERAL (
+    UPDATE @slice s SET due = s.due - {BEHIND}, turn = $4
+    FROM unnest($2::bytea[], $3::bigint[]) AS g (message_group, place) CROSS JOIN LATERAL (
         SELECT s.shard_key, s.bundle_id, s.first FROM @slice s
         WHERE s.shard_key = $1 AND s.message_group = g.message_group AND s.message_group <> ''
-        AND s.processed_at IS NULL
+        AND s.processed_at IS NULL AND s.place >= g.place
         ORDER BY s.place LIMIT 1
     ) AS a
     WHERE {CHOSEN} AND s.due >= {BEHIND}
@@ -75,24 +113,19 @@ _PUT_BACK = Change(f"""
     deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false
 """)
 
-_PAGE = 64  # heads that are read at a time
-
-_HEADS = """
-    SELECT x.priority, x.due, x.bundle_id, x.first, x.message_group
-    FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-        SELECT s.priority, s.due, s.bundle_id, s.first, s.message_group FROM @slice s
-        WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due <= $2 AND s.processed_at IS NULL
-        AND s.message_group <> ALL ($4::bytea[])
-        ORDER BY s.due, s.bundle_id, s.first LIMIT $3
-    ) AS x LIMIT $3
+_HEADS = f"""
+    SELECT x.priority, x.due, x.bundle_id, x.first, x.message_group, x.turn
+    FROM @shard h CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+        SELECT s.priority, s.due, s.bundle_id, s.first, s.message_group, {TURN} AS turn FROM @slice s
+        WHERE s.shard_key = $1 AND s.priority = p.priority AND {HAS_ITS_TURN.format("h", "$2")}
+        AND s.message_group <> ALL ($3::bytea[])
+        ORDER BY {TURN}, s.bundle_id, s.first LIMIT {HEADS}
+    ) AS x WHERE h.shard_key = $1 LIMIT {HEADS}
 """
-# The first slices of groups that are locked by now, if they are still due.
+# Heads whose groups are locked by now, if they are still due.
 _FIRST = f"""
-    SELECT s.priority, s.due, {PIECE} FROM unnest($3::bytea[]) AS g (message_group) CROSS JOIN LATERAL (
-        SELECT * FROM @slice e
-        WHERE e.shard_key = $1 AND e.message_group = g.message_group AND e.message_group <> ''
-        AND e.processed_at IS NULL AND e.due < {BEHIND} LIMIT 1
-    ) AS s WHERE s.due <= $2
+    SELECT s.priority, s.due, {PIECE} FROM {PIECES} JOIN @slice s ON {CHOSEN}
+    WHERE s.due <= $4 AND s.processed_at IS NULL
 """
 _FOLLOWING = f"""
     SELECT x.* FROM unnest($2::bytea[], $3::bigint[]) AS g (message_group, place) CROSS JOIN LATERAL (
@@ -112,32 +145,49 @@ _TAKE = f"""
 """
 
 
+class Heads(msgspec.Struct, frozen=True):
+    """First slices of groups that a claim has locked, in the order of delivery."""
+
+    pieces: list[Piece]
+    contended: bool  # others were in the way of more
+    is_read: bool = True
+    begin: Row | None = None  # priority and turn of the first that was due, whoever has it
+
+
 def of_bundles(sql: Sql, shard_key: int, ids: Iterable[bytes]) -> list[bytes]:
     """Return the groups of bundles that are stored."""
     asked = [Id(each) for each in sorted(set(ids))]
     return [group for (group,) in sql.all(_GROUPS, shard_key, asked)] if asked else []
 
 
-def groups_of(pieces: Iterable[Piece]) -> list[bytes]:
-    """Return the groups of some slices."""
-    return sorted({piece.group for piece in pieces})
+def places_at_end(sql: Sql, shard_key: int, bundles: Sequence[Bundle]) -> tuple[list[int], dict[bytes, int]]:
+    """Return the places of bundles that come at the ends of their groups, in their order; and where new groups begin.
 
-
-def places_at_end(sql: Sql, shard_key: int, bundles: Sequence[Bundle]) -> list[int]:
-    """Return the places of bundles that come at the ends of their groups, in their order."""
+    A new group begins at the present, behind the dead entries of what was in it before.
+    """
     of_all = [bundle.group.encode() for bundle in bundles]
-    ends: dict[bytes, int] = dict(sql.all(_LAST, shard_key, sorted(set(of_all))))
+    rows, now = sql.all(_ENDS, shard_key, sorted(set(of_all))), sql.now()
+    begins = {group: max(now, (low or 0) + 1) for group, low, end in rows if end is None}
+    if begins and random.randrange(SELDOM) == 0:
+        former = [low or -1 for _, low, end in rows if end is None]
+        sql.run(_RAISE_LOW, shard_key, list(begins), list(begins.values()), former)
+    ends = begins | {group: end for group, _, end in rows if end is not None}
     places: list[int] = []
     for group, bundle in zip(of_all, bundles, strict=True):
-        places.append(ends.get(group, 0))
-        ends[group] = places[-1] + bundle.count
-    return places
+        places.append(ends[group])
+        ends[group] += bundle.count
+    return places, begins
 
 
-def arm(sql: Sql, shard_key: int, groups: Sequence[bytes]) -> None:
-    """Let the first slice of each group be delivered when it is due."""
-    if groups:
-        sql.run(_ARM, shard_key, sorted(set(groups)))
+def arm(sql: Sql, shard_key: int, places: Mapping[bytes, int]) -> None:
+    """Let the first slice of each group be delivered when it is due. Nothing of the groups is before these places."""
+    if places:
+        sql.run(_ARM, shard_key, list(places), list(places.values()), sql.now() - LATE)
+
+
+def vacated(pieces: Iterable[Piece]) -> dict[bytes, int]:
+    """Return the places of those of the slices that are the first of their groups."""
+    return {piece.group: piece.place for piece in pieces if piece.is_first and piece.group}
 
 
 def first_places(pieces: Iterable[Piece]) -> dict[bytes, int]:
@@ -192,16 +242,16 @@ def _held_behind(sql: Sql, shard_key: int, pieces: Sequence[Piece]) -> list[Piec
     return [Piece(*row) for row in rows]
 
 
-def take(sql: Sql, shard_key: int, request: Claim, now: int) -> tuple[list[Row], bool]:
+def take(sql: Sql, shard_key: int, request: Claim, now: int) -> tuple[list[Row], Heads]:
     """Take up to the limit of messages: the first slices of groups, and what follows each as far as it is due.
 
-    Returns their rows in the order of delivery, and whether others were in the way of more.
+    Returns their rows in the order of delivery, and what was found.
     """
-    heads, contended = _heads(sql, shard_key, request.limit, now)
-    if not heads:
-        return [], contended
+    found = _heads(sql, shard_key, request.limit, now)
+    if not found.pieces:
+        return [], found
     row_keys = RowKeys(shard_key, 0)
-    taken, lost = _chosen(sql, shard_key, heads, request.limit, now)
+    taken, lost = _chosen(sql, shard_key, found.pieces, request.limit, now)
     left = sum(piece.count for piece in taken) - request.limit
     if left > 0:
         last = taken[-1]
@@ -214,30 +264,37 @@ def take(sql: Sql, shard_key: int, request: Claim, now: int) -> tuple[list[Row],
     rows = {
         (row[6], row[3]): row for row in sql.all(_TAKE, shard_key, ids, firsts, until, token, request.started)
     }
-    return [rows[piece.bundle_id, piece.first] for piece in taken], contended
+    return [rows[piece.bundle_id, piece.first] for piece in taken], found
 
 
-def _heads(sql: Sql, shard_key: int, limit: int, now: int) -> tuple[list[Piece], bool]:
+def _heads(sql: Sql, shard_key: int, limit: int, now: int) -> Heads:
     """Return first slices of groups that are due, as many as hold the limit of messages, with their groups locked."""
     is_alone = limit > FEW and try_lock_shard(sql, shard_key, alone=True)
     if not is_alone and not try_lock_shard(sql, shard_key, alone=False):
-        return [], True
+        return Heads([], contended=True, is_read=False)
     found: list[tuple[int, int, Piece]] = []
     seen: list[bytes] = []
-    contended, most = False, min(limit, _PAGE if is_alone else FEW)
-    while sum(piece.count for _, _, piece in found) < limit:
-        wanted = most if is_alone else min(most, FEW - len(seen))
-        page = sql.all(_HEADS, shard_key, now, wanted, seen) if wanted > 0 else []
-        asked = [row[4] for row in page]
-        free = asked if is_alone or not asked else try_lock(sql, shard_key, asked)
-        contended = contended or len(free) < len(asked)
-        seen += asked
-        if free:
-            found += [(row[0], row[1], Piece(*row[2:])) for row in sql.all(_FIRST, shard_key, now, free)]
-        if len(page) < wanted or wanted <= 0:
+    contended, begin = False, None
+    while (room := limit - sum(piece.count for _, _, piece in found)) > 0:
+        page = sql.all(_HEADS, shard_key, now, seen)
+        if page and begin is None:
+            begin = (page[0][0], page[0][5])
+        page.sort(key=lambda row: row[:4])
+        asked = page if is_alone else page[: min(room, FEW - len(seen))]
+        if not asked:
+            break
+        groups = [row[4] for row in asked]
+        free = set(groups if is_alone else try_lock(sql, shard_key, groups))
+        free_rows = [row for row in asked if row[4] in free]
+        ids, firsts = [Id(row[2]) for row in free_rows], [row[3] for row in free_rows]
+        still = sql.all(_FIRST, shard_key, ids, firsts, now) if free_rows else []
+        contended = contended or len(still) < len(asked)
+        seen += groups
+        found += [(row[0], row[1], Piece(*row[2:])) for row in still]
+        if len(page) < HEADS and len(asked) == len(page):
             break
     found.sort(key=lambda each: (each[0], each[1], each[2].bundle_id, each[2].first))
-    return _until([piece for _, _, piece in found], limit), contended
+    return Heads(_until([piece for _, _, piece in found], limit), contended, begin=begin)
 
 
 def _until(pieces: list[Piece], limit: int) -> list[Piece]:

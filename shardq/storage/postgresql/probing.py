@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shardq.base.shard import Shard
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Sql
-from shardq.storage.postgresql.read_cursors import LOW
-from shardq.storage.postgresql.rows import BEHIND
+from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LOW
+from shardq.storage.postgresql.rows import BEHIND, HEADS, TURN
 from shardq.storage.requests import Probe
 
 __all__ = ["probe"]
 
-# Two seeks per priority and shard: the first slice that is due, the first that is not. None that is behind others.
+# Two seeks per priority and shard: the first slice that is due, the first that is not. None that is behind others. Of
+# groups, the one that is due first of those whose turns are next.
 _PROBE = f"""
     SELECT a.n, first.priority, first.due, ahead.due
     FROM unnest($1::text[], $2::int[], $3::int[]) WITH ORDINALITY AS a (queue, time_shard, number, n)
     JOIN @queue q ON q.name = a.queue
     JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
     LEFT JOIN LATERAL (
-        SELECT x.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-            SELECT s.priority, s.due FROM @slice s
-            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.processed_at IS NULL
-            AND s.due >= {LOW.format("h", "$4")} AND s.due <= $4
-            ORDER BY s.due LIMIT 1
+        SELECT p.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+            (
+                SELECT s.due FROM @slice s
+                WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.processed_at IS NULL
+                AND s.due >= {LOW.format("h", "$4")} AND s.due <= $4 AND h.time_shard <> {GROUP_TIME_SHARD}
+                ORDER BY s.due LIMIT 1
+            ) UNION ALL (
+                SELECT min(y.due) FROM (
+                    SELECT s.due FROM @slice s
+                    WHERE s.shard_key = h.shard_key AND s.priority = p.priority
+                    AND {HAS_ITS_TURN.format("h", "$4")} AND h.time_shard = {GROUP_TIME_SHARD}
+                    ORDER BY {TURN} LIMIT {HEADS}
+                ) AS y HAVING min(y.due) IS NOT NULL
+            )
         ) AS x ORDER BY p.priority LIMIT 1
     ) AS first ON true
     LEFT JOIN LATERAL (

@@ -3,7 +3,10 @@
 Consumed messages leave dead entries in the index, which stay for as long as any transaction on the server may see
 them. A client that consumes raises the watermarks, once a second at most. A write of a message that was due before
 lowers them in the same transaction. They are hints: a deep probe uses none of them, and lowers those that hide
-messages. Shards of groups have none, as a message of a group may be due long before those before it are gone.
+messages.
+
+In a shard of groups they are those of turns. A message of a group may be due long before those before it are gone, but
+its turn comes with the present.
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from shardq.base.shard import Shard
+from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Row, Sql
-from shardq.storage.postgresql.rows import CHOSEN, PIECES, UNDELIVERED, Piece, keys_of
+from shardq.storage.postgresql.rows import BEHIND, CHOSEN, HEAD, PIECES, TURN, UNDELIVERED, Piece, keys_of
 from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
 
 __all__ = [
+    "HAS_ITS_TURN",
     "LATE",
     "LOW",
     "TOO_LATE",
@@ -35,6 +39,12 @@ __all__ = [
 _OF_PRIORITY = "{0}.low[p.priority + 1]"
 LOW = f"CASE WHEN {_OF_PRIORITY} <= {{1}} THEN {_OF_PRIORITY} ELSE {OLDEST} END"
 """From where a priority is read; ``{0}`` is the row of the shard, ``{1}`` now: the clock may have been set back."""
+
+HAS_ITS_TURN = f"""
+    {HEAD} AND {TURN} >= {LOW} AND s.due <= {{1}}
+    AND {TURN} <= CASE WHEN {_OF_PRIORITY} > {{1}} THEN {BEHIND} ELSE {{1}} END
+"""
+"""Whether the first slice of a group is due and its turn has come, with the same values."""
 
 LATE = OVERLAP // 2
 """Microseconds after it is due in which a bundle is stored, or whoever stores it lowers them."""
@@ -62,16 +72,23 @@ _RELEASED = f"""
     SELECT s.priority, min(s.sent_due) FROM {PIECES} JOIN @slice s ON {CHOSEN}
     WHERE s.sent_due < $4 AND {UNDELIVERED} GROUP BY s.priority
 """
-_HIDDEN = """
+_HIDDEN = f"""
     SELECT h.shard_key, p.priority, x.due
     FROM unnest($1::text[], $2::int[], $3::int[]) AS a (queue, time_shard, number)
     JOIN @queue q ON q.name = a.queue
     JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
     CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-        SELECT s.due FROM @slice s
-        WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due < h.low[p.priority + 1]
-        AND s.processed_at IS NULL
-        ORDER BY s.due LIMIT 1
+        (
+            SELECT s.due FROM @slice s
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due < h.low[p.priority + 1]
+            AND s.processed_at IS NULL AND h.time_shard <> {GROUP_TIME_SHARD}
+            ORDER BY s.due LIMIT 1
+        ) UNION ALL (
+            SELECT {TURN} FROM @slice s
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND {TURN} < h.low[p.priority + 1]
+            AND {HEAD} AND h.time_shard = {GROUP_TIME_SHARD}
+            ORDER BY {TURN} LIMIT 1
+        )
     ) AS x
     WHERE h.low IS NOT NULL
 """
@@ -86,9 +103,8 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     oldest: int  # transaction that had not ended
     newest: int  # the next one to begin
     now: int
-    taken: Row | None = (
-        None  # priority and due time of the last slice that was taken; None: nothing else was due
-    )
+    taken: Row | None = None
+    """Priority and due time of the last slice that was taken, or the first turn; None: nothing else was due."""
 
 
 class _Seen(msgspec.Struct, frozen=True, gc=False):

@@ -44,9 +44,32 @@ _DROP_ROWS = """
             SELECT shard_key, bundle_id FROM @bundle_data WHERE shard_key = $1 ORDER BY bundle_id LIMIT $2
         ) AS a
         WHERE d.shard_key = a.shard_key AND d.bundle_id = a.bundle_id RETURNING 1
+    ),
+    low AS (
+        DELETE FROM @group_low l USING (
+            SELECT shard_key, message_group, place FROM @group_low WHERE shard_key = $1
+            ORDER BY message_group, place LIMIT $2
+        ) AS a
+        WHERE l.shard_key = a.shard_key AND l.message_group = a.message_group AND l.place = a.place RETURNING 1
     )
-    SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM data)
+    SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM data) + (SELECT count(*) FROM low)
 """
+# Low places of groups that begin long ago and have nothing left.
+_DROP_LOW = """
+    DELETE FROM @group_low l USING (
+        SELECT o.* FROM @queue q JOIN @shard h ON h.queue_key = q.queue_key CROSS JOIN LATERAL (
+            SELECT g.shard_key, g.message_group, g.place FROM @group_low g
+            WHERE g.shard_key = h.shard_key AND g.place < $2 AND NOT EXISTS (
+                SELECT FROM @slice s
+                WHERE s.shard_key = g.shard_key AND s.message_group = g.message_group AND s.message_group <> ''
+                AND s.processed_at IS NULL AND s.place >= g.place
+            ) LIMIT $3
+        ) AS o
+        WHERE q.name = $1 LIMIT $3
+    ) AS a
+    WHERE l.shard_key = a.shard_key AND l.message_group = a.message_group AND l.place = a.place
+"""
+_LOW_SECONDS = 3600
 # Shards that hold something, one after the other by their keys.
 _ORPHANS = """
     WITH RECURSIVE of_slices AS (
@@ -59,8 +82,15 @@ _ORPHANS = """
         UNION ALL
         SELECT (SELECT d.shard_key FROM @bundle_data d WHERE d.shard_key > k.shard_key ORDER BY d.shard_key LIMIT 1)
         FROM of_data k WHERE k.shard_key IS NOT NULL
+    ), of_low AS (
+        (SELECT shard_key FROM @group_low WHERE shard_key > 0 ORDER BY shard_key LIMIT 1)
+        UNION ALL
+        SELECT (SELECT l.shard_key FROM @group_low l WHERE l.shard_key > k.shard_key ORDER BY l.shard_key LIMIT 1)
+        FROM of_low k WHERE k.shard_key IS NOT NULL
     )
-    SELECT k.shard_key FROM (SELECT shard_key FROM of_slices UNION SELECT shard_key FROM of_data) k
+    SELECT k.shard_key FROM (
+        SELECT shard_key FROM of_slices UNION SELECT shard_key FROM of_data UNION SELECT shard_key FROM of_low
+    ) k
     WHERE k.shard_key IS NOT NULL AND NOT EXISTS (SELECT FROM @shard h WHERE h.shard_key = k.shard_key)
     ORDER BY k.shard_key
 """
@@ -88,8 +118,7 @@ def remove(sql: Sql, shard: Shard, bundle_id: bytes, position: int, now: int) ->
     if piece is None:
         return False
     bundles.delete(sql, row_keys, [piece], now)
-    if piece.group:
-        groups.arm(sql, row_keys.shard_key, [piece.group])
+    groups.arm(sql, row_keys.shard_key, groups.vacated([piece]))
     return True
 
 
@@ -105,8 +134,7 @@ def purge(sql: Sql, shard: Shard, now: int) -> int:
     lock_shard(sql, row_keys.shard_key)
     pieces = [Piece(*row) for row in sql.all(_ALL, row_keys.shard_key, _AT_ONCE)]
     bundles.delete(sql, row_keys, pieces, now)
-    if pieces and pieces[0].group:
-        groups.arm(sql, row_keys.shard_key, groups.groups_of(pieces))
+    groups.arm(sql, row_keys.shard_key, groups.vacated(pieces))
     return sum(piece.count for piece in pieces)
 
 
@@ -187,4 +215,5 @@ def _sweep(sql: Sql, request: Sweep, now: int) -> int:
         expire(sql, request.queue, request.history_before, now)
         + dedupe.expire(sql, request.queue, now)
         + consumers.expire(sql, request.queue, now)
+        + sql.run(_DROP_LOW, request.queue, now - _LOW_SECONDS * 1_000_000, _AT_ONCE)
     )

@@ -18,11 +18,14 @@ __all__ = [
     "BUNDLE",
     "CHOSEN",
     "DUE",
+    "HEAD",
+    "HEADS",
     "HOLDER",
     "NOT_BLOCKED",
     "PIECE",
     "PIECES",
     "STILL_BEHIND",
+    "TURN",
     "UNDELIVERED",
     "Change",
     "Piece",
@@ -53,6 +56,15 @@ BUNDLE = (
 DUE = f"s.due % {BEHIND}"
 """When a slice is due, also one that is behind others of its group."""
 
+HEAD = f"s.message_group <> '' AND s.processed_at IS NULL AND s.due < {BEHIND}"
+"""Whether a slice is the first of its group, as the index of those has it."""
+
+TURN = "greatest(s.due, s.turn)"
+"""Where the first slice of a group is in the order of claims: behind those that were due when its turn came."""
+
+HEADS = 32
+"""How many first slices are read at a time: those go by their due times, further ones by their turns."""
+
 UNDELIVERED = "s.deliveries + s.unstarted::int <= 1"
 """Whether a slice that is held was never delivered before."""
 
@@ -73,7 +85,7 @@ PIECES = named("$2::uuid[], $3::int[]", "bundle_id, first")
 
 PIECE = f"""
     s.bundle_id, s.first, s.count, s.sent_count, {HOLDER}, s.token, s.processed_at IS NOT NULL, s.message_group,
-    s.place, s.data IS NULL, {DUE}
+    s.place, s.data IS NULL, {DUE}, s.due < {BEHIND} AND s.processed_at IS NULL
 """
 """The columns of a `Piece`, in the order of its fields."""
 
@@ -92,6 +104,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     place: int
     is_long: bool
     due: int
+    is_first: bool  # of its group, if it has one
 
     @property
     def end(self) -> int:

@@ -16,7 +16,7 @@ from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, RowKeys, pinned, row_keys_of
 from shardq.storage.postgresql.locks import lock
-from shardq.storage.postgresql.read_cursors import lower_released
+from shardq.storage.postgresql.read_cursors import LATE, lower_released
 from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
@@ -44,9 +44,10 @@ _RELEASE = Change(f"""
 """)
 _UNDO = "token = NULL, deliveries = s.deliveries - 1 + s.unstarted::int, unstarted = false"
 _RELEASE_UNSTARTED = Change(f"due = $4 + {STILL_BEHIND}, {_UNDO}")
-# A slice whose first delivery this was takes its place in the order again.
+# A slice whose first delivery this was takes its place in the order again; of a group, it has its turn anew.
 _PUT_BACK = Change(f"""
-    due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO}
+    due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO},
+    turn = CASE WHEN s.message_group <> '' THEN $4 - {LATE} END
 """)
 # Bundles that were not cut, as most are, if all of the spans hold one whole, and nobody has locked it. A claim may
 # hold many under its token, so they are found by their keys, and the token is compared as no index can.
@@ -198,8 +199,7 @@ def _finish(sql: Sql, row_keys: RowKeys, request: Acknowledge, pieces: Sequence[
 
 
 def _arm(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece]) -> None:
-    if pieces and pieces[0].group:
-        groups.arm(sql, row_keys.shard_key, groups.groups_of(pieces))
+    groups.arm(sql, row_keys.shard_key, groups.vacated(pieces))
 
 
 def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[RowKeys | None, Held]:
@@ -275,4 +275,4 @@ def _replace(
     groups.put_back(sql, row_keys.shard_key, pieces, now)
     _finish(sql, row_keys, request, pieces, now)
     bundles.append(sql, append, now, places)
-    groups.arm(sql, row_keys.shard_key, groups.groups_of(pieces))
+    groups.arm(sql, row_keys.shard_key, groups.vacated(pieces))

@@ -159,6 +159,7 @@ def cut(sql: Sql, row_keys: RowKeys, slices: Iterable[tuple[Piece, Sequence[Rang
                 first=first,
                 count=end - first,
                 place=each.place + (first - each.first if each.group else 0),
+                is_first=each.is_first and first == each.first,
             )
             for first, end in parts
         ]
