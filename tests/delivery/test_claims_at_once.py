@@ -15,7 +15,7 @@ from shardq.core.receiving import claiming, receiving
 from shardq.core.receiving.registering import CLAIM_PATIENCE
 from shardq.storage.bundles import BundleData, encode_bundle
 from shardq.storage.opening import open_store
-from shardq.storage.requests import Append, Bundle, Claim
+from shardq.storage.requests import Append, Bundle, Claim, Claimed
 from shardq.testing import Fault, FaultKind, FaultPlan, FaultyStore, ManualClock, ManualTimer
 from shardq.testing.seam import drive_timers
 
@@ -105,6 +105,25 @@ def test_a_message_that_goes_first_is_found_within_half_a_second(bench: Bench) -
         bodies += batch.bodies
         batch.ack()
     assert b"first" in bodies
+
+
+def test_slow_claims_need_one_survey_and_lose_nothing_when_no_shard_can_be_read_after_them(
+    url: str, clock: ManualClock
+) -> None:
+    bench = Bench(url, clock, shards=3)
+    store, claim = bench.store, bench.store.inner.claim
+
+    def claim_slowly(request: Claim) -> Claimed:
+        store.plan = FaultPlan(
+            probability=1.0, kinds=(FaultKind.UNAVAILABLE,), methods=frozenset({"probe", "shards"})
+        )
+        clock.advance(0.6)
+        return claim(request)
+
+    store.inner.claim = claim_slowly  # type: ignore[method-assign]
+    clock.advance(1)
+    assert len(bench.consumer.receive(600)) == 597
+    bench.client.close()
 
 
 def test_a_consumer_that_always_finds_messages_is_counted_and_sweeps(bench: Bench) -> None:

@@ -157,15 +157,17 @@ def test_a_signal_has_a_shard_claimed_first_that_the_last_two_claims_got_somethi
         assert not reader.candidates
         reader.claimed(shard, store.now() + 60_000_000)
     reader.signalled()
-    assert reader.take(ONE_TIME_SHARD) == shard
+    assert [each for *_, each in reader.candidates] == [shard]
+    assert not reader.is_outdated(store.now())
+    reader.candidates.clear()
     assert store.looks == looks
     # And no more once it was in vain
     reader.claimed(shard, None)
     reader.signalled()
-    assert reader.take(ONE_TIME_SHARD) is None
+    assert not reader.candidates
     reader.claimed(shard, store.now() + 60_000_000)
     reader.signalled()
-    assert reader.take(ONE_TIME_SHARD) is None
+    assert not reader.candidates
 
 
 def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
@@ -175,7 +177,7 @@ def test_what_another_consumer_owns_is_looked_at_before_it_is_claimed(
     for _ in range(3):
         reader.claimed(others, clock.now() + 60_000_000)
     reader.signalled()
-    assert reader.take(ONE_TIME_SHARD) is None
+    assert not reader.candidates
 
 
 def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claimed(
@@ -186,7 +188,7 @@ def test_a_shard_that_was_not_looked_at_for_long_is_looked_at_before_it_is_claim
         reader.claimed(shard, clock.now() + 60_000_000)
     clock.advance(1)
     reader.signalled()
-    assert reader.take(ONE_TIME_SHARD) is None
+    assert reader.is_outdated(clock.now())
 
 
 def test_so_is_a_shard_that_could_not_be_looked_at(

@@ -68,7 +68,7 @@ class QueueClaims(RegistrationTimer):
         self._lease: int
         self._is_limited = False
         self._unanswered: dict[Shard, tuple[Claim, int]] = {}  # and when its lease expires at the latest
-        self._nothing_due_until = 0  # microseconds; no job or sweep is due before; 0: claim nothing at once
+        self.nothing_due_until = 0  # microseconds; no registration, job or sweep is due before; 0: one may be
         self.upkeep = Upkeep(context)
         self._is_first = False  # of the live consumers
         self.contended = False  # in this read others got ahead of a claim
@@ -106,12 +106,12 @@ class QueueClaims(RegistrationTimer):
     @property
     def is_blocked(self) -> bool:
         """True when the last claim was not made for want of a permit."""
-        return self._limits.blocked
+        return self._is_limited and self._limits.blocked
 
     @property
     def waits_for(self) -> str:
         """The queue whose signals end the wait for messages: this one, or that of the permits that are missing."""
-        return self._limits.waits_for or self.name
+        return (self.is_blocked and self._limits.waits_for) or self.name
 
     def seconds_until_due(self) -> float | None:
         """Return the seconds until a message can be taken, or a shard must be probed; None: nothing is known."""
@@ -127,10 +127,12 @@ class QueueClaims(RegistrationTimer):
             self._take_over(settings)
         if settings.expires is not None and self._uses:
             live.use()
-        self.upkeep.attend()
-        self._limits.begin()
+        if live.jobs or self.upkeep.moments:
+            self.upkeep.attend()
+        if self._is_limited:
+            self._limits.begin()
         self.contended = False
-        self._nothing_due_until = (
+        self.nothing_due_until = (
             0
             if settings.delivery_paused or self._is_limited
             else min(self.registered_at + REGISTER_INTERVAL, self.upkeep.due_at(sweeps=self._is_first))
@@ -168,12 +170,12 @@ class QueueClaims(RegistrationTimer):
             now = self._context.store.now()
         except StoreUnavailable:  # the clock is in doubt: a read asks again
             return []
-        until = min(reader.surveyed_at + SURVEY_INTERVAL, self._nothing_due_until)
-        if not reader.candidates or self._unanswered or not reader.surveyed_at <= now < until:
+        until = min(reader.surveyed_at + SURVEY_INTERVAL, self.nothing_due_until)
+        if self._unanswered or not reader.surveyed_at <= now < until:
             return []
         if self._context.live.current() is not self._settings:
             return []
-        return self._claim_all(limit, finish=finish, first=heapq.heappop(reader.candidates)[-1])
+        return self._claim_all(limit, finish=finish)
 
     def claim(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim up to ``limit`` messages, as far as the limits of the queue allow it.
@@ -187,20 +189,21 @@ class QueueClaims(RegistrationTimer):
         with self._limits.allowance(self._settings) as allowance:
             return allowance.cover(self._claim_all(allowance.limit(limit), finish=finish))
 
-    def _claim_all(self, limit: int, *, finish: bool, first: Shard | None = None) -> list[HeldSlice]:
+    def _claim_all(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim from shard after shard, until half of the first lease has passed.
 
         A shard that fails is left out a while.
         """
-        began = time.monotonic()
         held: list[HeldSlice] = []
         missing = limit
         while missing > 0 and not (held and (finish or self._is_time_to_hand_out(held))):
-            shard, first = first or self._next(began), None
+            shard = self._unanswered_shard() if self._unanswered else None
             if shard is None:
-                break
+                if not self.reader.candidates:
+                    break
+                shard = heapq.heappop(self.reader.candidates)[-1]
             try:
-                held += self._claim(shard, missing, began, finish=finish)
+                held += self._claim(shard, missing, finish=finish)
             except (StoreUnavailable, OutcomeUnknown) as error:
                 self.reader.failed(shard, error)
                 if finish and self._may_be_finished(shard):
@@ -216,21 +219,17 @@ class QueueClaims(RegistrationTimer):
         except StoreUnavailable:  # the clock is in doubt
             return True
 
-    def _next(self, began: float) -> Shard | None:
-        """Return the next shard to claim from: first those whose last claim was not answered and may hide messages."""
-        for shard in self._unanswered:
-            if not self.reader.is_skipped(shard):
-                return shard
-        with self._context.retry.within(since=began):
-            return self._context.retry(self.reader.take, self.layout)
+    def _unanswered_shard(self) -> Shard | None:
+        """Return a shard whose last claim was not answered and may hide messages: it comes first."""
+        return next((shard for shard in self._unanswered if not self.reader.is_skipped(shard)), None)
 
-    def _claim(self, shard: Shard, limit: int, began: float, *, finish: bool) -> list[HeldSlice]:
+    def _claim(self, shard: Shard, limit: int, *, finish: bool) -> list[HeldSlice]:
         settings = self._settings
         assert settings is not None
         request = self._to_be_repeated(shard) if self._unanswered else None
         if request is None:
             request = self._request(shard, limit, settings, finish=finish)
-        claimed = self._claim_once(request, began)
+        claimed = self._claim_once(request)
         held = [
             HeldSlice(shard, piece, request.token, claimed.lease_until, started=request.started)
             for piece in claimed.slices
@@ -289,8 +288,8 @@ class QueueClaims(RegistrationTimer):
             keep=settings.history_retention > 0, most_deliveries=settings.max_deliveries, since=since, now=now
         )
 
-    def _claim_once(self, request: Claim, began: float) -> Claimed:
-        """Ask the store to claim.
+    def _claim_once(self, request: Claim) -> Claimed:
+        """Ask the store to claim. A shard that fails is repeated for a moment only, as others have messages too.
 
         A claim that may have finished messages is awaited for as long as the whole call may take.
         """
@@ -301,7 +300,7 @@ class QueueClaims(RegistrationTimer):
             self._unanswered[request.shard] = request, self._context.store.now() + request.lease
             if request.finish is None:
                 raise
-            with reporting_done(lambda: "the claim may be made"), retry.within(since=began):
+            with reporting_done(lambda: "the claim may be made"):
                 claimed = retry(claim, request)
         if self._unanswered:
             self._unanswered.pop(request.shard, None)

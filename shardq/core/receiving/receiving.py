@@ -156,7 +156,7 @@ class Receiving:
             claim = partial(
                 self._fill, limit, limits, thorough=thorough, finish=finish, names=names, news=news or ()
             )
-            with self._retry.within(since=began):
+            with self._retry.within(since=began):  # a survey is repeated here, and nowhere below
                 held = patiently(
                     partial(self._retry, claim),
                     lambda held: (
@@ -231,7 +231,7 @@ class Receiving:
         queues = self._open(limits, names, thorough=thorough)
         if self._alone is None and not self._polls and len(queues) == 1 and queues[0].name in news:
             queues[0].reader.signalled()  # with several queues each has a turn
-        if len(queues) > 1 and names is None and self._is_time_to_compare(queues):
+        if self._is_time_to_compare(queues, names):
             self._survey(queues, names)
         held, free = self._claim(queues, limits, finish=finish), queues
         if not held:
@@ -266,7 +266,8 @@ class Receiving:
         if unlisted:
             register(self._store, self._retry, unlisted, self._registered_as, self._consumer)
         opened = [queue for queue in wanted if self._opens(queue, only_probe=not thorough)]
-        self._sweeping.attend(now)
+        if unlisted or any(queue.nothing_due_until <= now for queue in wanted):
+            self._sweeping.attend(now)
         return opened
 
     def _opens(self, queue: QueueClaims, *, only_probe: bool = False) -> bool:
@@ -305,14 +306,17 @@ class Receiving:
             self._all_probed_at = self.timer()
         if not queues:
             return
+        self._retry.check_allowed()
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
-        errors = self._retry(survey, layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
+        errors = survey(layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
         for name, error in errors.items():
             self._failed.add(name, error)
 
-    def _is_time_to_compare(self, queues: Sequence[QueueClaims]) -> bool:
-        """Return whether something is to be claimed, and other queues may have got messages since their last probe."""
-        return self._is_time_to_probe_all(SURVEY_SECONDS) and any(queue.has_candidates for queue in queues)
+    def _is_time_to_compare(self, queues: Sequence[QueueClaims], names: set[str] | None) -> bool:
+        """Return whether something is to be claimed, and others may have got messages since their last probe."""
+        now = self._store.now()
+        is_due = len(queues) > 1 and names is None and self._is_time_to_probe_all(SURVEY_SECONDS)
+        return any(queue.has_candidates if is_due else queue.reader.is_outdated(now) for queue in queues)
 
     def _is_time_to_probe_all(self, seconds: float) -> bool:
         return self.timer() - self._all_probed_at > seconds

@@ -43,32 +43,32 @@ class Upkeep:
         """True when the last sweep had no time for all that it found."""
         self._is_long = False
         self._version = -1  # of the record that listed the background jobs
-        self._moments: dict[str, int] = {}  # of the background jobs
+        self.moments: dict[str, int] = {}  # when each of the background jobs has something to do
 
     def due_at(self, *, sweeps: bool) -> int:
         """Return the moment until which there is nothing to do; without ``sweeps`` for background jobs alone."""
         sweep = 0 if self.is_broken_off else self.swept_at + INTERVAL
-        return min([*self._moments.values(), *([sweep] if sweeps else ())], default=2**62)
+        return min([*self.moments.values(), *([sweep] if sweeps else ())], default=2**62)
 
     def attend(self) -> None:
         """Attend to the background jobs that are due. Failures are logged, and tried again soon."""
         live = self._context.live
         if not live.jobs:
-            self._moments.clear()
+            self.moments.clear()
             return
         if live.version != self._version:
             self._version = live.version
-            self._moments = dict.fromkeys(live.jobs, 0)
+            self.moments = dict.fromkeys(live.jobs, 0)
         now = self._context.store.now()
-        for name, moment in self._moments.items():
+        for name, moment in self.moments.items():
             if not now < moment <= now + INTERVAL:  # due, or the clock was put back
-                self._moments[name] = self._attended(name, now)
+                self.moments[name] = self._attended(name, now)
 
     def seconds_until_job(self) -> float | None:
         """Return the seconds until a background job has something to do; None: there are none."""
-        if not self._moments:
+        if not self.moments:
             return None
-        return max(0.0, seconds(min(self._moments.values()) - self._context.store.now()))
+        return max(0.0, seconds(min(self.moments.values()) - self._context.store.now()))
 
     def _attended(self, name: str, now: int) -> int:
         try:

@@ -85,11 +85,9 @@ class ShardReader:
         """How many consumers share the queue's shards."""
         return self._ownership.consumers
 
-    def take(self, layout: Layout) -> Shard | None:
-        """Return the shard to claim from now; None when the last survey's shards with work are used up."""
-        if self.candidates and has_passed(self.surveyed_at, SURVEY_INTERVAL, self._store.now()):
-            self.survey(layout)
-        return heapq.heappop(self.candidates)[-1] if self.candidates else None
+    def is_outdated(self, now: int) -> bool:
+        """Return whether the shards are to be compared again before something is claimed in them."""
+        return bool(self.candidates) and has_passed(self.surveyed_at, SURVEY_INTERVAL, now)
 
     def offers(self, layout: Layout) -> list[Probe]:
         """Return the claimable messages of the whole queue, shard by shard, the longest due first.
