@@ -24,7 +24,7 @@ BUDGETS = ROOT / "budgets.toml"
 PRIVATE = re.compile(r"_[A-Za-z]\w*")
 BY_NAME = {"attrgetter", "delattr", "getattr", "hasattr", "methodcaller", "object", "patch", "setattr"}
 """Functions that take the name of an attribute, or the path of one, as text."""
-STANDARD = {"_exit", "_replace"}
+STANDARD = {"_current_frames", "_exit", "_replace"}
 """Names of the standard library that are public in spite of their form."""
 
 CALLS_ON = (3, 11)
@@ -103,7 +103,16 @@ def structure() -> Figures:
         "cycles": len(cycles),
         "modules_in_cycles": sum(map(len, cycles)),
         "files_above_350_lines": sum(_lines(file) > 350 for file in python_files(ROOT / "shardq")),
+        "raw_threads": sum(map(_raw_threads, python_files(ROOT / "shardq"))),
     }
+
+
+def _raw_threads(file: Path) -> int:
+    """Return how often a file makes a thread of the standard library, or derives a class from one."""
+    nodes = list(ast.walk(ast.parse(file.read_text())))
+    named = [node.func for node in nodes if isinstance(node, ast.Call)]
+    named += [each for node in nodes if isinstance(node, ast.ClassDef) for each in node.bases]
+    return sum(ast.unparse(each).removeprefix("threading.") in {"Thread", "Timer"} for each in named)
 
 
 def _outside(layers: Iterable[str], modules: Iterable[str]) -> list[str]:

@@ -7,7 +7,6 @@ too, in another queue, so that a list of workflows reads nothing else.
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -19,7 +18,7 @@ import msgspec
 
 from shardq.base.log import Log
 from shardq.base.outgoing_message import OnConflict, OutgoingMessage
-from shardq.base.waits import Flag
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.client import Client
 from shardq.core.message import StoredMessage
 from shardq.errors import ShardqError, UniqueKeyTaken
@@ -302,33 +301,28 @@ class Upkeep:
         self._results, self._beside = results, beside
         self._stopping, self._leaving = stopping, leaving
         self._closed = Flag()
-        self._thread: threading.Thread | None = None
+        self._thread = BackgroundThread("shardq-tasks-upkeep")
         self._due = time.monotonic() + random.uniform(0.5, 1.0) * UPKEEP_SECONDS
 
     def begin_if_due(self) -> None:
         """Begin if it is time, unless the one before is still at it."""
-        if time.monotonic() < self._due or (self._thread is not None and self._thread.is_alive()):
+        if time.monotonic() < self._due or not self._thread.has_ended:
             return
         self._due = time.monotonic() + UPKEEP_SECONDS
         if self._beside:
-            self._thread = threading.Thread(target=self._remove, name="shardq-tasks-upkeep", daemon=True)
-            self._thread.start()
+            self._thread.run(self._remove)
         else:
             self._remove()
 
     def finish(self) -> None:
         """Remove all that has expired, unless the worker is stopping."""
-        self._wait()
+        self._thread.join()
         self._remove()
 
     def close(self) -> None:
         """End the thread, after the entries that it removes just now."""
         self._closed.set()
-        self._wait()
-
-    def _wait(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _remove(self) -> None:
         try:

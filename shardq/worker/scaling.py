@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 
 from shardq.base.log import Log
 from shardq.base.patterns import is_pattern
-from shardq.base.waits import Flag
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.client import Client, connect
 from shardq.core.settings import check_number
 from shardq.errors import QueueNotFound, ShardqError
@@ -42,11 +41,11 @@ class DueMessages:
         self._queues = {name: self._client.pattern(name) if is_pattern(name) else None for name in queues}
         self._due: int | None = None
         self._over = Flag()
-        self._thread = threading.Thread(target=self._run, name="shardq-due-messages", daemon=True)
+        self._thread = BackgroundThread("shardq-due-messages")
 
     def start(self) -> None:
         """Count from now on."""
-        self._thread.start()
+        self._thread.run(self._run)
 
     def take(self) -> int | None:
         """Take the last count; None when there is none since it was taken."""

@@ -10,6 +10,9 @@ import pytest
 
 import shardq
 import shardq.aio
+from tests.any_store import any_url
+
+__all__ = ["any_url"]
 
 Main = Callable[[shardq.aio.Client], Coroutine[Any, Any, Any]]
 

@@ -80,6 +80,26 @@ def test_tasks_do_not_wait_for_an_upkeep_that_takes_long(
     assert not working.is_alive()
 
 
+def test_tasks_run_although_no_thread_can_begin_the_upkeep(
+    sums: Sums, client: shardq.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name != "shardq-tasks-upkeep":
+            return start(thread)
+        refused.append(thread.name)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(result_backend, "UPKEEP_SECONDS", 0.0)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    result = sums.add.send(1, 2)
+    TaskWorker(sums.tasks, client, threads=2, idle_exit=0).run()
+    assert result.get(timeout=0) == 3
+    assert refused
+
+
 @pytest.mark.parametrize(("threads", "every"), [(0, 0.0), (2, 0.0), (2, 60.0)])
 def test_a_worker_that_is_told_to_stop_removes_no_more_results(
     sums: Sums, client: shardq.Client, monkeypatch: pytest.MonkeyPatch, threads: int, every: float

@@ -154,7 +154,7 @@ class Retry:
         Raises OutcomeUnknown if any attempt may have been carried out, else the last error.
         """
         if self.closed or self._here.ended is not None:
-            self._check_allowed()
+            self.check_allowed()
         try:
             return operation(*args, **kwargs)
         except ShardqError as error:
@@ -166,7 +166,7 @@ class Retry:
     def ask(self, operation: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Answer[T]:
         """Call the operation, and report also whether an earlier attempt may have been carried out."""
         if self.closed or self._here.ended is not None:
-            self._check_allowed()
+            self.check_allowed()
         try:
             return Answer(operation(*args, **kwargs), after_unknown=False)
         except ShardqError as error:
@@ -195,7 +195,8 @@ class Retry:
             unknown = answer.after_unknown
             return answer.value or is_made()
 
-    def _check_allowed(self) -> None:
+    def check_allowed(self) -> None:
+        """Raise Closed after :meth:`close`, and StoreUnavailable where :meth:`unless` refuses what begins now."""
         self.check_open()
         if self._here.refuses and self._has_ended:
             raise StoreUnavailable("the store was not asked, as there was no time left for that")

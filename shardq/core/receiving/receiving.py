@@ -306,6 +306,7 @@ class Receiving:
             self._all_probed_at = self.timer()
         if not queues:
             return
+        self._retry.check_allowed()
         layouts: dict[Surveyed, Layout] = {queue.reader: queue.layout for queue in queues}
         errors = survey(layouts, self._probing, self._store.now(), self.timer, thorough=thorough)
         for name, error in errors.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shardq import errors
+from shardq.base.waits import BackgroundThread, Flag
 from shardq.errors import ShardqError
 from shardq.storage.opening import HasUrl
 
@@ -99,15 +99,14 @@ INTERVAL = 2.0
 @contextmanager
 def watch(say: Say, look: Callable[[], str]) -> Iterator[None]:
     """Say every two seconds how far it is, while the block runs."""
-    stopped = threading.Event()
+    stopped, thread = Flag(), BackgroundThread("shardq-progress")
 
     def run() -> None:
         begun = time.monotonic()
         while not stopped.wait(INTERVAL):
             say(f"{time.monotonic() - begun:.0f} s: {look()}")
 
-    thread = threading.Thread(target=run, name="shardq-progress", daemon=True)
-    thread.start()
+    thread.run(run)
     try:
         yield
     finally:
