@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from shardq.storage.postgresql import bundles, claims, groups, settling
 
-__all__ = ["MUTATIONS"]
+__all__ = ["MUTATIONS", "MUTATIONS_OF_GROUPS"]
 
 Defect = AbstractContextManager[Any]
 
@@ -36,10 +36,21 @@ def _all(*defects: Defect) -> Defect:
 
 MUTATIONS: dict[str, Callable[[], Defect]] = {
     "removals of parts do not lock their bundle": lambda: _nothing(bundles, "lock"),
+    "a claim takes what is free of what it wanted": lambda: _without(
+        claims, "_CLAIM", "WHERE (SELECT count(*) FROM locked) = (SELECT count(*) FROM wanted)", ""
+    ),
     "an ack leaves the data": lambda: _all(
         _without(settling, "_DELETE_ONE", "WHERE gone.is_long", "WHERE NOT gone.is_long"),
         _without(settling, "_DELETE_WHOLE", "WHERE gone.is_long", "WHERE NOT gone.is_long"),
     ),
+    "an ack does not compare the token": lambda: _all(
+        _without(settling, "_DELETE_ONE", "AND s.token IS NOT DISTINCT FROM $6", "AND $6::uuid IS NOT NULL"),
+        _without(settling, "_DELETE_WHOLE", "AND s.token IS NOT DISTINCT FROM a.token", ""),
+    ),
+}
+"""Each by what is wrong then."""
+
+MUTATIONS_OF_GROUPS: dict[str, Callable[[], Defect]] = {
     "changes of groups do not lock them": lambda: _all(
         _nothing(settling, "lock"),
         _nothing(bundles, "lock"),
@@ -51,9 +62,5 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         groups, "vacated", groups.first_places
     ),
     "an ack does not let the next of a group go": lambda: _nothing(settling, "_arm"),
-    "an ack does not compare the token": lambda: _all(
-        _without(settling, "_DELETE_ONE", "AND s.token IS NOT DISTINCT FROM $6", "AND $6::uuid IS NOT NULL"),
-        _without(settling, "_DELETE_WHOLE", "AND s.token IS NOT DISTINCT FROM a.token", ""),
-    ),
 }
-"""Each by what is wrong then."""
+"""Those of changes of groups."""

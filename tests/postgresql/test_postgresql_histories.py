@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 
 import psycopg
 import pytest
@@ -32,7 +33,7 @@ from shardq.storage.requests import (
 )
 from shardq.testing import BundleFactory, ManualClock
 from shardq.testing.messages import Message, of_bundle, of_spans
-from tests.postgresql.mutations import MUTATIONS
+from tests.postgresql.mutations import MUTATIONS, MUTATIONS_OF_GROUPS
 from tests.postgresql.stepped_clients import STEPPED, Scheduler
 from tests.steps import MINUTE, claim, persist
 
@@ -78,7 +79,7 @@ def world(postgresql_url: str) -> Iterator[World]:
 class History:
     """What clients were answered, and what has to be there for it. It is checked as they go."""
 
-    def __init__(self, world: World, seed: int, *, grouped: bool = False) -> None:
+    def __init__(self, world: World, seed: int, *, grouped: bool = False, more: int = 0) -> None:
         self.world, self.grouped, chance = world, grouped, random.Random(seed)
         self.shard, self.target = Shard(QUEUE, GROUP_TIME_SHARD if grouped else 0, 0), Shard(QUEUE, 1, 0)
         self._lock = threading.Lock()
@@ -88,8 +89,10 @@ class History:
         self._of_group: dict[str, list[Message]] = {}
         self._leaving = set[Message]()  # whose ack, release or move has begun
         self.is_short = False  # a claim got less than it wanted
+        self._moments = count()
+        self._claims: list[tuple[int, int, list[Message]]] = []  # when each began and ended, and what it got
         self.first: list[Message] = []  # what was there before, in the order of delivery
-        for _ in range(chance.randint(1, 6)):
+        for _ in range(chance.randint(1, 6) + more):
             bundle = self.bundle(chance)
             self.send(world.stores[0], bundle)
             self.first = sorted([*self.first, *of_bundle(bundle)])
@@ -98,6 +101,16 @@ class History:
     def never_taken(self) -> list[Message]:
         """Return what was there before and no claim took."""
         return [each for each in self.first if each not in self._held]
+
+    @property
+    def overtaken(self) -> list[tuple[list[Message], list[Message]]]:
+        """Return what claims got, in pairs: the second began after the first had ended, and got earlier messages."""
+        return [
+            (before, after)
+            for _, ended, before in self._claims
+            for began, _, after in self._claims
+            if ended < began and before and after and after[0] < before[-1]
+        ]
 
     def bundle(self, chance: random.Random) -> Bundle:
         """Make a bundle, of one of two groups if there are any, whose data may be stored beside its row."""
@@ -115,11 +128,12 @@ class History:
         persist(lambda: store.append(Append(self.shard, (bundle,), fresh=next(attempts, False))))
 
     def take(self, store: PostgresStore, limit: int) -> list[Span]:
-        token = os.urandom(16)
+        token, began = os.urandom(16), next(self._moments)
         slices = persist(lambda: claim(store, Claim(self.shard, token, limit, MINUTE))).slices
         spans = [Span(each.bundle.id, each.first, each.count, token) for each in slices]
         got = of_spans(spans)
         with self._lock:
+            self._claims.append((began, next(self._moments), sorted(got)))
             assert not self._held.intersection(got), "a message is held twice"
             for message in got if self.grouped else ():
                 before = self._of_group.setdefault(self._groups[message[0]], [])
@@ -185,7 +199,15 @@ class History:
         assert rows == 0, "nothing is stored of what was finished"
 
 
-def claim_and_ack(history: History, store: PostgresStore, chance: random.Random, faults: int) -> None:
+def claim_only(history: History, store: PostgresStore, chance: random.Random, _: int, __: Bundle) -> None:
+    """Claim few messages at a time, and keep them."""
+    for _take in range(3):
+        history.take(store, chance.randint(1, 4))
+
+
+def claim_and_ack(
+    history: History, store: PostgresStore, chance: random.Random, faults: int, _shared: Bundle
+) -> None:
     """Claim, and ack all or the messages one by one."""
     for _ in range(2):
         spans = history.take(store, chance.randint(1, 4))
@@ -223,17 +245,17 @@ def anything(
                 break
 
 
-def play(world: World, seed: int, *, grouped: bool = False, faults: int = 0, mixed: bool = False) -> History:
-    """Let the clients run against each other, and check the end."""
-    history = History(world, seed, grouped=grouped)
+Work = Callable[[History, PostgresStore, random.Random, int, Bundle], None]
+
+
+def play(world: World, seed: int, do: Work, *, grouped: bool = False, faults: int = 0) -> History:
+    """Let the clients run against each other."""
+    history = History(world, seed, grouped=grouped, more=3 if do is claim_only else 0)
     shared = history.bundle(random.Random(seed))
-    work: list[Callable[[], None]] = []
-    for number, store in enumerate(world.stores):
-        chance = random.Random(f"{seed}.{number}")
-        if mixed:
-            work.append(partial(anything, history, store, chance, faults, shared))
-        else:
-            work.append(partial(claim_and_ack, history, store, chance, faults))
+    work = [
+        partial(do, history, store, random.Random(f"{seed}.{number}"), faults, shared)
+        for number, store in enumerate(world.stores)
+    ]
     world.scheduler.run(work, random.Random(seed), faults=faults)
     return history
 
@@ -243,11 +265,13 @@ def check_order(history: History) -> None:
     left = history.never_taken
     assert left == history.first[len(history.first) - len(left) :], "later messages went first"
     assert not (left and history.is_short), "a claim missed messages that nobody took"
+    assert not history.overtaken, "a claim left messages to a later one and took those behind them"
 
 
+@pytest.mark.parametrize("do", [claim_only, claim_and_ack])
 @pytest.mark.parametrize("seed", range(HISTORIES))
-def test_claims_leave_out_nothing_that_comes_before_what_they_take(world: World, seed: int) -> None:
-    history = play(world, seed)
+def test_claims_leave_out_nothing_that_comes_before_what_they_take(world: World, seed: int, do: Work) -> None:
+    history = play(world, seed, do)
     check_order(history)
     history.check_end()
 
@@ -258,16 +282,22 @@ def test_claims_leave_out_nothing_that_comes_before_what_they_take(world: World,
 def test_no_order_of_statements_loses_or_doubles_a_message(
     world: World, seed: int, grouped: bool, faults: int
 ) -> None:
-    play(world, seed, grouped=grouped, faults=faults, mixed=True).check_end()
+    play(world, seed, anything, grouped=grouped, faults=faults).check_end()
 
 
-@pytest.mark.parametrize("name", list(MUTATIONS))
-def test_a_defect_is_found_by_some_history(postgresql_url: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "grouped"),
+    [*((name, False) for name in MUTATIONS), *((name, True) for name in MUTATIONS_OF_GROUPS)],
+)
+def test_a_defect_is_found_by_some_history(postgresql_url: str, name: str, grouped: bool) -> None:
+    defect = MUTATIONS_OF_GROUPS[name] if grouped else MUTATIONS[name]
+    kinds: Sequence[Work] = (claim_and_ack, anything) if grouped else (claim_only, claim_and_ack, anything)
     found = pytest.raises((AssertionError, shardq.ShardqError))
-    with opened(postgresql_url) as world, MUTATIONS[name](), found as error:
+    with opened(postgresql_url) as world, defect(), found as error:
         for seed in range(HISTORIES):
-            history = play(world, seed, grouped=seed % 2 == 1, mixed=seed % 4 < 2)
-            if seed % 4 == 2:
-                check_order(history)
-            history.check_end()
+            for do in kinds:
+                history = play(world, seed, do, grouped=grouped)
+                if do is not anything and not grouped:
+                    check_order(history)
+                history.check_end()
     assert not isinstance(error.value, shardq.StoreUnavailable)
