@@ -134,6 +134,17 @@ def test_a_program_that_opens_a_semaphore_twice_is_told_of_the_second_permits_on
     ]
 
 
+def test_a_program_is_told_of_the_permits_of_a_semaphore_that_was_created_again(
+    client: shardq.Client, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.semaphore("smtp", permits=1)
+    client.delete_queue("_shardq/permits/smtp")
+    with shardq.connect(url) as other:
+        other.semaphore("smtp", permits=2)
+    client.semaphore("smtp", permits=1)
+    assert "semaphore 'smtp' exists with permits=2: 1 was not applied" in caplog.text
+
+
 @pytest.mark.parametrize(("release", "text"), RELEASES.values(), ids=RELEASES)
 def test_a_new_release_is_told_so_after_logging_was_configured(
     queues: shardq.Client,
