@@ -41,7 +41,7 @@ from shardq.spark.columns import Columns
 from shardq.spark.jobs.files import BATCH_MESSAGES, drain
 from shardq.spark.jobs.job import QueueLocation
 from shardq.spark.options import SendOptions
-from shardq.spark.parts import parts_of
+from shardq.spark.parts import PartCutter
 
 PROCESSES = 2
 TASK_ROWS = 25_000
@@ -57,7 +57,7 @@ class NowhereWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         if self.cut:
-            for _ in parts_of(iterator, self.columns, self.options, partition=0, start=0):
+            for _ in PartCutter(iterator, self.columns, self.options, partition=0, start=0):
                 pass
         else:
             sum(batch.num_rows for batch in iterator)
