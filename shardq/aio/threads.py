@@ -26,7 +26,7 @@ _CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
 _CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
 _REFUSED = "cannot schedule new futures"  # how the error of an executor begins that takes no calls any more
-_SHUTDOWN = "at interpreter shutdown"  # how that of a thread ends then, from Python 3.12 on
+_SHUTDOWN = "at interpreter shutdown"  # how the error of a new thread ends then, from Python 3.12 on
 _ENDED = (
     "the main thread has ended, so Python makes no calls in threads: join the threads of event loops in it"
 )

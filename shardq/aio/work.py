@@ -220,7 +220,7 @@ class _Work:
         task.add_done_callback(partial(self._has_ended, messages))
 
     def _has_ended(self, messages: list[Message], task: asyncio.Task[None]) -> None:
-        """Settle what a task has left, as it was stopped, or something else has cancelled it, maybe again."""
+        """Settle the messages that a task has left when it was stopped, or cancelled by something else."""
         self._tasks.discard(task)
         if left := [message for message in messages if message in self._unsettled]:
             self._start(self._settle_left, left)
@@ -332,7 +332,7 @@ class _Work:
         except (Exception, asyncio.CancelledError) as error:  # of a hook
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # of whoever has cancelled the task: another one settles the message
+                raise  # something has cancelled the task: another one settles the message
             _log.exception("message %s was not settled, and may be delivered again", message.id)
         else:
             done = True

@@ -139,7 +139,7 @@ class Run:
         """Decide the terms of a part; the parts of a partition MUST begin one after the other.
 
         Then those that an attempt has begun are the first ones, so that the next attempt finds where its rows differ.
-        ``again`` cuts the part anew with a number of rows, if rows can be the same and have other sizes.
+        ``again`` cuts the part with another number of rows. It is given where rows of one id may have other sizes.
         """
         self._check(part)
         offered = _Terms(

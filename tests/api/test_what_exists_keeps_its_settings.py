@@ -123,7 +123,7 @@ def test_a_new_release_is_told_which_of_its_settings_are_not_applied(
     assert text in caplog.records[0].getMessage()
 
 
-def test_a_program_that_opens_a_semaphore_twice_is_told_of_the_second_permits_once(
+def test_a_semaphore_that_is_opened_twice_with_other_permits_warns_once(
     client: shardq.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.semaphore("smtp", permits=1)
@@ -134,7 +134,7 @@ def test_a_program_that_opens_a_semaphore_twice_is_told_of_the_second_permits_on
     ]
 
 
-def test_a_program_is_told_of_the_permits_of_a_semaphore_that_was_created_again(
+def test_a_semaphore_that_was_created_again_with_other_permits_warns(
     client: shardq.Client, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.semaphore("smtp", permits=1)

@@ -449,7 +449,7 @@ def test_a_queue_that_is_created_again_has_its_limits_anew(connect: Connect) -> 
     assert len(queue.consumer().receive(10)) == 5
 
 
-def test_a_queue_that_is_created_again_has_no_permits_of_one_whose_deletion_broke_off(
+def test_a_queue_that_is_created_again_has_no_permits_of_an_interrupted_deletion(
     connect: Connect,
 ) -> None:
     client = connect()

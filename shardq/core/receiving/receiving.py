@@ -156,7 +156,7 @@ class Receiving:
             claim = partial(
                 self._fill, limit, limits, thorough=thorough, finish=finish, names=names, news=news or ()
             )
-            with self._retry.within(since=began):  # a survey is repeated here, and nowhere below
+            with self._retry.within(since=began):  # surveys are repeated only here
                 held = patiently(
                     partial(self._retry, claim),
                     lambda held: (
