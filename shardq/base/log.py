@@ -29,7 +29,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         """Write a record. Errors of handlers, filters and record factories of the application are not raised.
 
-        They are written to stderr, as `logging` does with errors of its own handlers.
+        They are written to stderr, as `logging` does with errors of handlers.
         """
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # this frame is not the caller
         try:
