@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from typing import Any
 
 from shardq.aio.consumer import Consumer
 from shardq.aio.message import Batch, Message, awaited_handler, observed_coroutine
@@ -120,10 +121,10 @@ class _Work:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unbegun: set[asyncio.Task[None]] = set()  # those of them that wait for a slot
         self._begun: set[asyncio.Task[None]] = set()  # those of them that have one
-        self._watching: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[Any] | None = None
         self._task = asyncio.current_task()
         self._cancelled = self._stopping = False
-        self._error: InvalidSetting | None = None
+        self._error: BaseException | None = None
 
     async def run(self, wait: float | None, stop: asyncio.Event | None) -> int:
         if stop is not None:
@@ -148,13 +149,18 @@ class _Work:
         return self._finished
 
     def _watch(self, stop: asyncio.Event) -> None:
-        """Stop with an event. Something else may cancel the task that waits for it: then another one does."""
-        self._watching = asyncio.ensure_future(self._stop_with(stop))
-        self._watching.add_done_callback(lambda _: None if self._stopping else self._watch(stop))
+        """Stop with an event, or with its error. If something else cancels the task that waits, another one does."""
+        self._watching = asyncio.ensure_future(stop.wait())
+        self._watching.add_done_callback(partial(self._has_watched, stop))
 
-    async def _stop_with(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._stop()
+    def _has_watched(self, stop: asyncio.Event, task: asyncio.Task[Any]) -> None:
+        if self._stopping:
+            return
+        if task.cancelled():
+            self._watch(stop)
+        else:
+            self._error = task.exception()  # such as that of an event of another loop
+            self._stop()
 
     def _stop(self) -> None:
         """Begin no handler any more: messages that were claimed ahead are released at once."""
@@ -214,7 +220,7 @@ class _Work:
         task.add_done_callback(partial(self._has_ended, messages))
 
     def _has_ended(self, messages: list[Message], task: asyncio.Task[None]) -> None:
-        """Settle what a task has left, as it was stopped, or something else has cancelled it, maybe again."""
+        """Settle the messages that a task has left when it was stopped, or cancelled by something else."""
         self._tasks.discard(task)
         if left := [message for message in messages if message in self._unsettled]:
             self._start(self._settle_left, left)
@@ -326,7 +332,7 @@ class _Work:
         except (Exception, asyncio.CancelledError) as error:  # of a hook
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # of whoever has cancelled the task: another one settles the message
+                raise  # something has cancelled the task: another one settles the message
             _log.exception("message %s was not settled, and may be delivered again", message.id)
         else:
             done = True

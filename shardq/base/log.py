@@ -28,9 +28,9 @@ class Log(logging.LoggerAdapter[logging.Logger]):
         return super().isEnabledFor(level)
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
-        """Write a record. A handler, filter or record factory of the application that raises breaks off nothing.
+        """Write a record. Errors of handlers, filters and record factories of the application are not raised.
 
-        Its error goes to stderr, as `logging` does it with errors of the handlers in the standard library.
+        They are written to stderr, as `logging` does with errors of handlers.
         """
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # this frame is not the caller
         try:

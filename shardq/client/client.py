@@ -203,6 +203,7 @@ class Client(Closing):
             found = self._semaphores.get(name)
             if found is None:
                 found = self._semaphores.setdefault(name, open_semaphore(self._contexts.of, name))
+                self._permits_given.pop(name, None)
             if permits is not None and self._permits_given.get(name) != (permits, lease):
                 self._permits_given[name] = permits, lease  # a call that is repeated warns once
                 if not created:

@@ -48,9 +48,8 @@ class Outcome(Exception):
     raise InvalidSetting when the outcome is made.
     """
 
-    reason: str | None = (
-        None  # here, as of each of its kinds, for a subclass whose __init__ does not call this one
-    )
+    # Defaults are here and in each kind, for a subclass whose __init__ does not call this one.
+    reason: str | None = None
 
     def __init__(self, *arguments: Any, reason: str | None = None) -> None:
         if not isinstance(self, Retry | Snooze | Discard | DeadLetter):

@@ -76,7 +76,7 @@ class HeldSlice:
     unique_key: str | None = None  # of its only message, as far as it was looked at
     large: LargeBody | None = None  # the same
     untouched = True  # nothing of it is settled, as almost always
-    incarnation = 0  # of its queue: how often that was created again, as was known when it was claimed
+    incarnation = 0  # how often its queue had been created again, as far as was known before the claim
     returned: set[str] | None = None  # groups of its claim that were released from; None: no groups
     unanswered: Mapping[str, set[int]] = _NOTHING  # what was tried, and may have been done to which positions
     _untils: Mapping[int, int] = _NOTHING  # by position, of messages whose leases end at other moments

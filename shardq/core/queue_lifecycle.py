@@ -151,7 +151,7 @@ def create_queue(
     chosen = _checked(contexts, name, given)
     record = QueueRecord.new(name, chosen.encode())
     if chosen.is_limited and contexts.outside is None:
-        drop_permits(store, retry, name)  # of a queue whose deletion broke off, or did not come to them yet
+        drop_permits(store, retry, name)  # of an earlier queue whose deletion has not reached them
     created = retry.ask(store.create_queue, record)
     stored = f"queue {name!r} {'is' if created.value else 'may be'} created: call it again with exist_ok=True"
     with reporting_done(lambda: stored if created.value or created.after_unknown else ""):

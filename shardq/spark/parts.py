@@ -156,9 +156,9 @@ def _in_lanes(part: RunPart, lanes: int) -> Iterator[str]:
 
 
 class PartCutter:
-    """Iterates over the parts of a partition; the first shard to write is ``start`` plus the partition's number.
+    """An iterator over the parts of a partition. The first shard to write is ``start`` plus the partition's number.
 
-    Rows with an id may have other sizes in a later attempt, which then cuts a part as the first attempt did.
+    Rows with an id may have other sizes in a later attempt, which then cuts each part as the first attempt did.
     """
 
     def __init__(
@@ -172,9 +172,8 @@ class PartCutter:
     ) -> None:
         rows = (columns.rows(one) for one in with_different_ids(batches, columns.id) if one.num_rows)
         self._more = rows if options.input_order == "stable" else _sorted(rows)
-        self._waiting: Any = next(
-            self._more, None
-        )  # the rows from the current part on; None: there are no more
+        # The rows from the current part on; None: there are no more.
+        self._waiting: Any = next(self._more, None)
         self._partition, self._start = partition, start
         self._number = self._cut = 0  # the number and the length of the current part
 
@@ -191,7 +190,7 @@ class PartCutter:
         return self._part(self._waiting, None)
 
     def again(self, count: int) -> RunPart:
-        """Cut the current part anew, with this number of rows, or with all if fewer are left."""
+        """Cut the current part again, with this number of rows, or with all if fewer are left."""
         return self._part(self._waiting, count)
 
     def _part(self, rows: Rows, count: int | None) -> RunPart:

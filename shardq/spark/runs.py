@@ -139,7 +139,7 @@ class Run:
         """Decide the terms of a part; the parts of a partition MUST begin one after the other.
 
         Then those that an attempt has begun are the first ones, so that the next attempt finds where its rows differ.
-        ``again`` cuts the part anew with a number of rows, if rows can be the same and have other sizes.
+        ``again`` cuts the part with another number of rows. It is given where rows of one id may have other sizes.
         """
         self._check(part)
         offered = _Terms(
@@ -158,10 +158,13 @@ class Run:
 
     def begin_nothing(self, partition: int) -> None:
         """Raise ReplayConflict if an earlier attempt had rows in this partition, which has none."""
-        part = RunPart(f"{partition}-0", "", 0, ())
-        for entry in filter(None, self._decisions.read([part.name])):
+        name = f"{partition}-0"
+        for edition in range(MOST_EDITIONS):
+            (entry,) = self._decisions.read([_edition(name, edition)])
+            if entry is None:
+                return
             if self._execution in ("", _decode_terms(entry.value).execution):
-                raise self._conflict(part)
+                raise self._conflict(name)
 
     def store(self, begun: BegunPart) -> int:
         """Store a part that has begun, as :meth:`send` does."""
@@ -185,7 +188,7 @@ class Run:
         """Decide the edition of the part that holds these messages, with its terms."""
         text = msgspec.json.encode(offered).decode()
         for edition in range(MOST_EDITIONS):
-            name = f"{part.name}~{edition}" if edition else part.name
+            name = _edition(part.name, edition)
             decision = self._decisions.decide(name, text, self._window)
             terms = _decode_terms(decision.value)
             is_repeated = self._execution in ("", terms.execution)
@@ -198,7 +201,7 @@ class Run:
             if is_repeated:
                 break
             self._warn_of_changes(part, terms, edition)
-        raise self._conflict(part)
+        raise self._conflict(part.name)
 
     def _cut_as(self, terms: _Terms, part: RunPart, again: Callable[[int], RunPart] | None) -> RunPart:
         """Return the part with as many rows as an earlier attempt had in it, if these are the same rows."""
@@ -279,12 +282,16 @@ class Run:
                 yield min(filled, len(some))
                 start += min(filled, len(some))
 
-    def _conflict(self, part: RunPart) -> ReplayConflict:
+    def _conflict(self, name: str) -> ReplayConflict:
         return ReplayConflict(
-            f"part {part.name} of run {self._name!r} to queue {self._context.name!r} holds other messages than in an "
+            f"part {name} of run {self._name!r} to queue {self._context.name!r} holds other messages than in an "
             "earlier attempt, or more or fewer follow it. That attempt may have stored some. Make the input the same "
             "in every attempt, name a column that identifies each row with idColumn, or send it as another run"
         )
+
+
+def _edition(name: str, edition: int) -> str:
+    return f"{name}~{edition}" if edition else name
 
 
 def _sizes(bodies: Sequence[bytes], headers: Sequence[Headers | None]) -> Iterator[int]:

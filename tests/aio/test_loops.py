@@ -247,7 +247,7 @@ def test_objects_that_tasks_wait_with_say_so_in_another_loop_at_once(url: str) -
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_a_thread_that_cannot_be_started_as_python_ends_is_no_reason_to_try_again(
+def test_a_thread_that_cannot_be_started_while_python_ends_raises_closed(
     monkeypatch: pytest.MonkeyPatch, apart: bool
 ) -> None:
     def refuse(_: threading.Thread) -> None:

@@ -427,6 +427,24 @@ def test_work_settles_all_messages_and_notices_a_stop_though_all_other_tasks_are
     assert (counts.ready, counts.delayed, counts.in_flight) == (0, 9 * fails, 0)
 
 
+def test_work_raises_the_error_of_a_stop_that_another_loop_uses(url: str) -> None:
+    stop = asyncio.Event()
+
+    async def wait_for_a_moment() -> None:
+        waiting = asyncio.ensure_future(stop.wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+
+    async def main() -> None:
+        async with shardq.aio.connect(url) as client, asyncio.timeout(30):
+            queue = await client.create_queue("jobs")
+            with pytest.raises(RuntimeError, match="different event loop"):
+                await shardq.aio.work(queue, shardq.aio.Message.ack, stop=stop)
+
+    asyncio.run(wait_for_a_moment())
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("hooks", [None, shardq.Hooks()])
 def test_a_plain_function_as_a_handler_ends_the_work_and_its_message_stays(url: str, hooks) -> None:
     async def main() -> None:

@@ -123,7 +123,7 @@ def test_a_new_release_is_told_which_of_its_settings_are_not_applied(
     assert text in caplog.records[0].getMessage()
 
 
-def test_a_program_that_opens_a_semaphore_twice_is_told_of_the_second_permits_once(
+def test_a_semaphore_that_is_opened_twice_with_other_permits_warns_once(
     client: shardq.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.semaphore("smtp", permits=1)
@@ -132,6 +132,17 @@ def test_a_program_that_opens_a_semaphore_twice_is_told_of_the_second_permits_on
     assert [each.getMessage() for each in caplog.records] == [
         "semaphore 'smtp' exists with permits=1: 2 was not applied; `alter` changes it"
     ]
+
+
+def test_a_semaphore_that_was_created_again_with_other_permits_warns(
+    client: shardq.Client, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.semaphore("smtp", permits=1)
+    client.delete_queue("_shardq/permits/smtp")
+    with shardq.connect(url) as other:
+        other.semaphore("smtp", permits=2)
+    client.semaphore("smtp", permits=1)
+    assert "semaphore 'smtp' exists with permits=2: 1 was not applied" in caplog.text
 
 
 @pytest.mark.parametrize(("release", "text"), RELEASES.values(), ids=RELEASES)

@@ -1,4 +1,4 @@
-"""For how long a client goes by the incarnation that it saw last, while the record of the queue cannot be read."""
+"""How long a client uses the incarnation that it read last, while the record of the queue cannot be read."""
 
 from __future__ import annotations
 

@@ -295,6 +295,35 @@ def test_who_waits_for_a_permit_is_woken_and_does_not_spin(url: str, clock: Manu
         assert len(got[0]) == 5
 
 
+def test_a_consumer_that_waits_for_a_permit_reads_no_shards(url: str, clock: ManualClock) -> None:
+    store = FaultyStore(open_store(url, clock), FaultPlan())
+    with shardq.connect(url, clock=clock) as sound, shardq.Client(store) as client:
+        given(sound, max_in_flight=5).consumer().receive(5)
+        clock.advance(1)  # so that shards of the other consumer are read too
+        consumer = client.queue("q").consumer()
+        assert not consumer.receive(5)
+        store.calls.clear()
+        for _ in range(4):
+            clock.advance(1)  # after which the shards are compared again before a claim
+            assert not consumer.receive(5)
+        methods = {call.method for call in store.calls}
+        assert "claim" in methods
+        assert not methods & {"probe", "shards"}
+
+
+def test_a_consumer_that_gets_a_permit_compares_the_shards_first(
+    client: shardq.Client, clock: ManualClock
+) -> None:
+    queue = given(client, messages=1, rate_limit="1/m")
+    queue.producer().send(b"later", priority=5)
+    consumer = queue.consumer()
+    assert consumer.receive(1)[0].body == b"0"
+    assert not consumer.receive(1)
+    clock.advance(60)
+    queue.producer().send(b"first", priority=0)
+    assert consumer.receive(1)[0].body == b"first"
+
+
 # -- rates
 
 
@@ -420,7 +449,7 @@ def test_a_queue_that_is_created_again_has_its_limits_anew(connect: Connect) -> 
     assert len(queue.consumer().receive(10)) == 5
 
 
-def test_a_queue_that_is_created_again_has_no_permits_of_one_whose_deletion_broke_off(
+def test_a_queue_that_is_created_again_has_no_permits_of_an_interrupted_deletion(
     connect: Connect,
 ) -> None:
     client = connect()

@@ -184,6 +184,18 @@ def test_a_partition_without_rows_is_no_conflict_unless_an_attempt_had_some(queu
     assert [attempt([]), attempt(ROWS), attempt(ROWS)] == [0, COUNT, 0]
 
 
+def test_a_partition_without_rows_is_refused_if_an_attempt_of_a_later_execution_had_some(
+    queue, open_sink
+) -> None:
+    options = {"runId": "nightly", "failOnReplayConflict": False}
+    assert open_sink(queue, COLUMNS, **options)(ROWS[:10]) == 10
+    attempt = open_sink(queue, COLUMNS, **options)
+    assert attempt(ROWS[10:30]) == 20
+    with pytest.raises(ReplayConflict, match="more or fewer follow it"):
+        attempt([])
+    assert open_sink(queue, COLUMNS, **options)([]) == 0
+
+
 def test_rows_without_an_id_are_identified_by_their_content_though_several_are_alike(
     queue, open_sink, dying
 ) -> None:

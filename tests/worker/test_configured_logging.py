@@ -150,7 +150,7 @@ def broken_records() -> None:
 
 
 @pytest.mark.parametrize("break_it", [broken_handler, broken_filter, broken_records])
-def test_a_log_that_raises_ends_no_worker(
+def test_a_worker_continues_when_the_log_raises(
     queue: Queue, capsys: pytest.CaptureFixture[str], break_it: Callable[[], None]
 ) -> None:
     # Given a handler of messages that spoils the log and fails

@@ -90,11 +90,11 @@ def check_unlimited(queue: str, settings: QueueSettings) -> None:
 
 
 def drop_permits(store: Store, retry: Retry, queue: str) -> tuple[str, ...]:
-    """Remove the permits of a deleted queue's limits; returns what their queues were called.
+    """Remove the permits of a deleted queue's limits; returns the names of their queues.
 
-    Those of a queue that is there again stay, as they are in use: whoever creates it drops the older ones first. One
-    that is created between that look and the drop makes new ones: more may be in flight until then. A semaphore of such
-    a name stays, too.
+    Permits of a queue that exists again are in use, and stay: older ones are dropped before a queue is created. A queue
+    that is created between this check and the drop makes new permits, so more messages may be in flight until then. A
+    semaphore of such a name stays, too.
     """
     permits = {PERMITS_FOLDER + limit for limit in limit_names(queue)}
     found = permits.intersection(retry(store.list_queues, f"{PERMITS_FOLDER}{queue}."))
@@ -182,7 +182,7 @@ class QueueLimits:
 
     def _permits(self, limit: str, kind: str = "") -> Permits:
         if self._incarnation != (incarnation := self._context.live.created_again):
-            self._known, self._incarnation = {}, incarnation  # the permits went with the queue
+            self._known, self._incarnation = {}, incarnation  # the permits were deleted with the queue
         place = limit, kind
         known = self._known.get(place)
         if known is None:

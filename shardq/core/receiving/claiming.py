@@ -98,6 +98,10 @@ class QueueClaims(RegistrationTimer):
         """True when something can be claimed, or has to be looked at, without any news."""
         return self.has_candidates or self.is_paused or self.seconds_until_due() == 0
 
+    def is_outdated(self, now: int) -> bool:
+        """Return whether the shards are to be compared before a claim. A queue with limits needs a permit first."""
+        return not self._is_limited and self.reader.is_outdated(now)
+
     @property
     def is_paused(self) -> bool:
         """True while the queue delivers nothing, as far as is known."""
@@ -187,7 +191,10 @@ class QueueClaims(RegistrationTimer):
             return self._claim_all(limit, finish=finish)
         assert self._settings is not None
         with self._limits.allowance(self._settings) as allowance:
-            return allowance.cover(self._claim_all(allowance.limit(limit), finish=finish))
+            allowed = allowance.limit(limit)
+            if allowed and self.reader.is_outdated(self._context.store.now()):
+                self.reader.survey(self.layout)
+            return allowance.cover(self._claim_all(allowed, finish=finish))
 
     def _claim_all(self, limit: int, *, finish: bool) -> list[HeldSlice]:
         """Claim from shard after shard, until half of the first lease has passed.

@@ -124,7 +124,7 @@ class Ahead:
         self.name, self.context, self.engine = claims.name, claims.context, engine
         self.buffer = PrefetchBuffer(size)
         self._claims = claims
-        self._oldest = 0  # incarnation of the queue that something may wait of
+        self._oldest = 0  # the oldest incarnation of the queue that a waiting message may be of
 
     @property
     def lease(self) -> int:
@@ -143,7 +143,7 @@ class Ahead:
         (self.buffer.put_back if again else self.buffer.add)(held, now)
 
     def take_older(self) -> list[HeldSlice]:
-        """Take out what was claimed before the queue was created again, as far as is known."""
+        """Take out the messages that were claimed before the queue was created again, as far as is known."""
         incarnation = self.context.live.created_again
         if self._oldest == incarnation:
             return []

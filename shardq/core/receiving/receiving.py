@@ -156,7 +156,7 @@ class Receiving:
             claim = partial(
                 self._fill, limit, limits, thorough=thorough, finish=finish, names=names, news=news or ()
             )
-            with self._retry.within(since=began):  # a survey is repeated here, and nowhere below
+            with self._retry.within(since=began):  # surveys are repeated only here
                 held = patiently(
                     partial(self._retry, claim),
                     lambda held: (
@@ -316,7 +316,7 @@ class Receiving:
         """Return whether something is to be claimed, and others may have got messages since their last probe."""
         now = self._store.now()
         is_due = len(queues) > 1 and names is None and self._is_time_to_probe_all(SURVEY_SECONDS)
-        return any(queue.has_candidates if is_due else queue.reader.is_outdated(now) for queue in queues)
+        return any(queue.has_candidates if is_due else queue.is_outdated(now) for queue in queues)
 
     def _is_time_to_probe_all(self, seconds: float) -> bool:
         return self.timer() - self._all_probed_at > seconds

@@ -43,7 +43,7 @@ class Upkeep:
         """True when the last sweep had no time for all that it found."""
         self._is_long = False
         self._version = -1  # of the record that listed the background jobs
-        self.moments: dict[str, int] = {}  # when each of the background jobs has something to do
+        self.moments: dict[str, int] = {}  # when each background job has something to do
 
     def due_at(self, *, sweeps: bool) -> int:
         """Return the moment until which there is nothing to do; without ``sweeps`` for background jobs alone."""
