@@ -114,8 +114,7 @@ class _Work:
         self._slots = asyncio.Semaphore(concurrency)
         self._most, self._enough = concurrency + ahead, max(1, ahead // 2)
         self._claimed = self._finished = 0  # claimed: not begun, or running
-        # With the outcome of each, which is a release until its handler ends.
-        self._unsettled: dict[Message, Outcome | None] = {}
+        self._unsettled: dict[Message, Outcome | None] = {}  # outcomes: a release until the handler ends
         self._changed = asyncio.Event()
         self._observer = observer_of(queue._sync)  # noqa: SLF001 - of its own package
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,11 +153,9 @@ class _Work:
         self._watching.add_done_callback(partial(self._has_watched, stop))
 
     def _has_watched(self, stop: asyncio.Event, task: asyncio.Task[Any]) -> None:
-        if self._stopping:
-            return
-        if task.cancelled():
+        if task.cancelled() and not self._stopping:
             self._watch(stop)
-        else:
+        elif not self._stopping:
             self._error = task.exception()  # such as that of an event of another loop
             self._stop()
 
