@@ -91,16 +91,22 @@ def test_a_deep_probe_finds_what_wrong_ones_hide(bench: GroupBench) -> None:
     assert [each.bundle_id for each in bench.claimed()] == [bundle.id]
 
 
-def test_they_hide_nothing_of_groups_when_the_clock_is_set_back(bench: GroupBench) -> None:
+@pytest.mark.parametrize("follows", [False, True], ids=["without watermarks", "with watermarks"])
+def test_a_deep_probe_finds_what_got_its_turn_while_the_clock_was_ahead(
+    bench: GroupBench, *, follows: bool
+) -> None:
     bench.sent()
     second = bench.sent()
     bench.limit = 1
     held = bench.claimed()
-    bench.group = "other"
-    bench.clock.advance(20)
-    bench.consume_until_raised(above=second.due + 15_000_000)
+    bench.clock.behind = -HOUR * 1_000_000
     bench.store.acknowledge(Acknowledge(bench.shard, held))
-    bench.clock.behind = 15_000_000
+    bench.clock.behind = 0
+    if follows:
+        bench.group = "other"
+        bench.consume_until_raised(above=second.due)
+        bench.group = "g"
+    assert bench.store.probe([bench.shard], deep=True)[0].due == second.due
     assert [each.bundle_id for each in bench.claimed()] == [second.id]
 
 

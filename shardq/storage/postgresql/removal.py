@@ -203,8 +203,8 @@ def tidy(session: Session) -> int:
 
 
 def show_hidden(session: Session, shards: Sequence[Shard]) -> int:
-    """Lower the low watermarks of these shards that hide something; returns how many shards had such."""
-    found = session.read(read_cursors.hidden, shards)
+    """Offer what watermarks or turns of these shards hide; returns how many shards had such."""
+    found = session.read(read_cursors.hidden, shards, session.now())
     if found:
         session.write(read_cursors.show, found, durable=False)
     return len(found)
