@@ -110,6 +110,20 @@ def test_a_deep_probe_finds_what_got_its_turn_while_the_clock_was_ahead(
     assert [each.bundle_id for each in bench.claimed()] == [second.id]
 
 
+def test_a_sweep_waits_for_no_append_that_raises_a_low_place(bench: GroupBench) -> None:
+    bench.consume(1)
+    bench.clock.advance(HOUR + 1)
+    with psycopg.connect(bench.address.conninfo) as application:
+        application.execute("SELECT")
+        transaction = bench.store.within(application)
+        transaction.append(Append(bench.shard, (bench.make(1),)))
+        bench.store.sweep(Sweep(bench.shard.queue, 0))
+        application.rollback()
+    assert bench.low_places == 1
+    bench.store.sweep(Sweep(bench.shard.queue, 0))
+    assert bench.low_places == 0
+
+
 def test_a_group_that_was_empty_begins_where_nothing_else_is(bench: GroupBench) -> None:
     bench.consume(3)
     assert bench.low_places == 1
