@@ -9,6 +9,7 @@ import pytest
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql import groups
+from shardq.storage.postgresql.connections import Row, Sql
 from shardq.storage.requests import Acknowledge, Append, Release, Sweep
 from tests.postgresql.test_postgresql_low_watermarks import Bench
 
@@ -77,6 +78,23 @@ def test_what_was_due_before_them_is_found_at_once(bench: GroupBench, comes: str
         bench.store.append(Append(bench.shard, (first,)))
     assert bench.store.probe([bench.shard])[0].due == first.due
     assert [each.bundle_id for each in bench.claimed()] == [first.id]
+
+
+def test_a_claim_of_many_groups_reads_them_in_few_requests(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, run = list[str](), Sql.all
+
+    def noted(sql: Sql, statement: str, *values: object) -> list[Row]:
+        reads.append(statement)
+        return run(sql, statement, *values)
+
+    bench.limit = 400
+    bundles = [bench.make_any(1, group=f"g{number}") for number in range(bench.limit)]
+    bench.store.append(Append(bench.shard, tuple(bundles)))
+    monkeypatch.setattr(Sql, "all", noted)
+    assert len(bench.claimed()) == bench.limit
+    assert reads.count(groups._HEADS) == 2
 
 
 def test_a_deep_probe_finds_what_wrong_ones_hide(bench: GroupBench) -> None:
