@@ -31,7 +31,8 @@ RECEIVER = """
     GRANT INSERT, UPDATE, DELETE ON {s}.slice TO {r};
     GRANT UPDATE (late, low), DELETE ON {s}.shard TO {r};
     GRANT UPDATE (version) ON {s}.queue TO {r};
-    GRANT DELETE ON {s}.bundle_data, {s}.key, {s}.group_low TO {r};
+    GRANT DELETE ON {s}.bundle_data, {s}.key TO {r};
+    GRANT UPDATE (place), DELETE ON {s}.group_low TO {r};
     GRANT INSERT, TRUNCATE, UPDATE ON {s}.finished, {s}.finished_0, {s}.finished_1, {s}.finished_2, {s}.finished_3,
         {s}.finished_4 TO {r};
     GRANT INSERT, UPDATE, DELETE ON {s}.consumer TO {r};

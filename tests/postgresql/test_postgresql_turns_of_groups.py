@@ -9,6 +9,7 @@ import pytest
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql import groups
+from shardq.storage.postgresql.connections import Row, Sql
 from shardq.storage.requests import Acknowledge, Append, Release, Sweep
 from tests.postgresql.test_postgresql_low_watermarks import Bench
 
@@ -79,6 +80,23 @@ def test_what_was_due_before_them_is_found_at_once(bench: GroupBench, comes: str
     assert [each.bundle_id for each in bench.claimed()] == [first.id]
 
 
+def test_a_claim_of_many_groups_reads_them_in_few_requests(
+    bench: GroupBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, run = list[str](), Sql.all
+
+    def noted(sql: Sql, statement: str, *values: object) -> list[Row]:
+        reads.append(statement)
+        return run(sql, statement, *values)
+
+    bench.limit = 400
+    bundles = [bench.make_any(1, group=f"g{number}") for number in range(bench.limit)]
+    bench.store.append(Append(bench.shard, tuple(bundles)))
+    monkeypatch.setattr(Sql, "all", noted)
+    assert len(bench.claimed()) == bench.limit
+    assert sum("s.message_group <> ALL" in each for each in reads) == 2
+
+
 def test_a_deep_probe_finds_what_wrong_ones_hide(bench: GroupBench) -> None:
     bundle = bench.sent()
     bench.clock.advance(60)
@@ -91,17 +109,37 @@ def test_a_deep_probe_finds_what_wrong_ones_hide(bench: GroupBench) -> None:
     assert [each.bundle_id for each in bench.claimed()] == [bundle.id]
 
 
-def test_they_hide_nothing_of_groups_when_the_clock_is_set_back(bench: GroupBench) -> None:
+@pytest.mark.parametrize("follows", [False, True], ids=["without watermarks", "with watermarks"])
+def test_a_deep_probe_finds_what_got_its_turn_while_the_clock_was_ahead(
+    bench: GroupBench, *, follows: bool
+) -> None:
     bench.sent()
     second = bench.sent()
     bench.limit = 1
     held = bench.claimed()
-    bench.group = "other"
-    bench.clock.advance(20)
-    bench.consume_until_raised(above=second.due + 15_000_000)
+    bench.clock.behind = -HOUR * 1_000_000
     bench.store.acknowledge(Acknowledge(bench.shard, held))
-    bench.clock.behind = 15_000_000
+    bench.clock.behind = 0
+    if follows:
+        bench.group = "other"
+        bench.consume_until_raised(above=second.due)
+        bench.group = "g"
+    assert bench.store.probe([bench.shard], deep=True)[0].due == second.due
     assert [each.bundle_id for each in bench.claimed()] == [second.id]
+
+
+def test_a_sweep_waits_for_no_append_that_raises_a_low_place(bench: GroupBench) -> None:
+    bench.consume(1)
+    bench.clock.advance(HOUR + 1)
+    with psycopg.connect(bench.address.conninfo) as application:
+        application.execute("SELECT")
+        transaction = bench.store.within(application)
+        transaction.append(Append(bench.shard, (bench.make(1),)))
+        bench.store.sweep(Sweep(bench.shard.queue, 0))
+        application.rollback()
+    assert bench.low_places == 1
+    bench.store.sweep(Sweep(bench.shard.queue, 0))
+    assert bench.low_places == 0
 
 
 def test_a_group_that_was_empty_begins_where_nothing_else_is(bench: GroupBench) -> None:

@@ -27,6 +27,7 @@ from shardq.storage.postgresql.rows import (
     BUNDLE,
     CHOSEN,
     HEADS,
+    MANY_HEADS,
     PIECE,
     PIECES,
     STILL_BEHIND,
@@ -119,8 +120,8 @@ _HEADS = f"""
         SELECT s.priority, s.due, s.bundle_id, s.first, s.message_group, {TURN} AS turn FROM @slice s
         WHERE s.shard_key = $1 AND s.priority = p.priority AND {HAS_ITS_TURN.format("h", "$2")}
         AND s.message_group <> ALL ($3::bytea[])
-        ORDER BY {TURN}, s.bundle_id, s.first LIMIT {HEADS}
-    ) AS x WHERE h.shard_key = $1 LIMIT {HEADS}
+        ORDER BY {TURN}, s.bundle_id, s.first LIMIT $4
+    ) AS x WHERE h.shard_key = $1 LIMIT $4
 """
 # Heads whose groups are locked by now, if they are still due.
 _FIRST = f"""
@@ -274,9 +275,10 @@ def _heads(sql: Sql, shard_key: int, limit: int, now: int) -> Heads:
         return Heads([], contended=True, is_read=False)
     found: list[tuple[int, int, Piece]] = []
     seen: list[bytes] = []
+    most = max(HEADS, min(limit, MANY_HEADS)) if is_alone else HEADS
     contended, begin = False, None
     while (room := limit - sum(piece.count for _, _, piece in found)) > 0:
-        page = sql.all(_HEADS, shard_key, now, seen)
+        page = sql.all(_HEADS, shard_key, now, seen, most)
         if page and begin is None:
             begin = (page[0][0], page[0][5])
         page.sort(key=lambda row: row[:4])
@@ -291,7 +293,7 @@ def _heads(sql: Sql, shard_key: int, limit: int, now: int) -> Heads:
         contended = contended or len(still) < len(asked)
         seen += groups
         found += [(row[0], row[1], Piece(*row[2:])) for row in still]
-        if len(page) < HEADS and len(asked) == len(page):
+        if len(page) < most and len(asked) == len(page):
             break
     found.sort(key=lambda each: (each[0], each[1], each[2].bundle_id, each[2].first))
     return Heads(_until([piece for _, _, piece in found], limit), contended, begin=begin)

@@ -17,7 +17,7 @@ import msgspec
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Row, Sql
-from shardq.storage.postgresql.rows import BEHIND, CHOSEN, HEAD, PIECES, TURN, UNDELIVERED, Piece, keys_of
+from shardq.storage.postgresql.rows import CHOSEN, HEAD, PIECES, TURN, UNDELIVERED, Piece, keys_of
 from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
 
@@ -40,10 +40,7 @@ _OF_PRIORITY = "{0}.low[p.priority + 1]"
 LOW = f"CASE WHEN {_OF_PRIORITY} <= {{1}} THEN {_OF_PRIORITY} ELSE {OLDEST} END"
 """From where a priority is read; ``{0}`` is the row of the shard, ``{1}`` now: the clock may have been set back."""
 
-HAS_ITS_TURN = f"""
-    {HEAD} AND {TURN} >= {LOW} AND s.due <= {{1}}
-    AND {TURN} <= CASE WHEN {_OF_PRIORITY} > {{1}} THEN {BEHIND} ELSE {{1}} END
-"""
+HAS_ITS_TURN = f"{HEAD} AND {TURN} >= {LOW} AND {TURN} <= {{1}}"
 """Whether the first slice of a group is due and its turn has come, with the same values."""
 
 LATE = OVERLAP // 2
@@ -68,6 +65,7 @@ _LOWER = """
     ) END
     WHERE shard_key = $1
 """
+_IS_AHEAD = f"{HEAD} AND {TURN} > {{0}} AND s.due <= {{0}}"
 _RELEASED = f"""
     SELECT s.priority, min(s.sent_due) FROM {PIECES} JOIN @slice s ON {CHOSEN}
     WHERE s.sent_due < $4 AND {UNDELIVERED} GROUP BY s.priority
@@ -88,9 +86,25 @@ _HIDDEN = f"""
             WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND {TURN} < h.low[p.priority + 1]
             AND {HEAD} AND h.time_shard = {GROUP_TIME_SHARD}
             ORDER BY {TURN} LIMIT 1
+        ) UNION ALL (
+            SELECT s.due FROM @slice s
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND {_IS_AHEAD.format("$4")}
+            AND h.time_shard = {GROUP_TIME_SHARD}
+            LIMIT 1
         )
     ) AS x
-    WHERE h.low IS NOT NULL
+"""
+# Turns that came while the clock was ahead. Slices that others have locked are changed by them.
+_TURN_BACK = f"""
+    UPDATE @slice s SET turn = $2 - {LATE} FROM (
+        SELECT x.* FROM unnest($1::bigint[]) AS h (shard_key) CROSS JOIN generate_series(0, 9) AS p (priority)
+        CROSS JOIN LATERAL (
+            SELECT s.shard_key, s.bundle_id, s.first FROM @slice s
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND {_IS_AHEAD.format("$2")}
+            FOR UPDATE OF s SKIP LOCKED
+        ) AS x
+    ) AS a
+    WHERE {CHOSEN}
 """
 
 
@@ -190,18 +204,20 @@ def lower_released(sql: Sql, shard_key: int, pieces: Sequence[Piece], now: int) 
         lower(sql, shard_key, dict(sql.all(_RELEASED, shard_key, *keys_of(pieces), now - LATE)))
 
 
-def hidden(sql: Sql, shards: Sequence[Shard]) -> dict[int, dict[int, int]]:
-    """Return what the watermarks of these shards hide: by their keys and by priority the first due time."""
+def hidden(sql: Sql, shards: Sequence[Shard], now: int) -> dict[int, dict[int, int]]:
+    """Return what watermarks or turns of these shards hide: by their keys and by priority the first due time."""
     if not shards:
         return {}
     columns = zip(*((each.queue, each.time_shard, each.number) for each in shards), strict=True)
     found: dict[int, dict[int, int]] = {}
-    for shard_key, priority, due in sql.all(_HIDDEN, *map(list, columns)):
-        found.setdefault(shard_key, {})[priority] = due
+    for shard_key, priority, due in sql.all(_HIDDEN, *map(list, columns), now):
+        of_shard = found.setdefault(shard_key, {})
+        of_shard[priority] = min(due, of_shard.get(priority, due))
     return found
 
 
 def show(sql: Sql, found: Mapping[int, Mapping[int, int]], _now: int) -> None:
-    """Lower watermarks that hide something."""
+    """Lower watermarks that hide something, and let groups have their turns whose turns are ahead of the clock."""
     for shard_key in sorted(found):
         lower(sql, shard_key, found[shard_key])
+    sql.run(_TURN_BACK, sorted(found), sql.now())

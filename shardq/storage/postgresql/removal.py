@@ -54,7 +54,8 @@ _DROP_ROWS = """
     )
     SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM data) + (SELECT count(*) FROM low)
 """
-# Low places of groups that begin long ago and have nothing left.
+# Low places of groups that began long ago and have nothing left. An append that raises one may be part of a transaction
+# of the application, which nobody waits for.
 _DROP_LOW = """
     DELETE FROM @group_low l USING (
         SELECT o.* FROM @queue q JOIN @shard h ON h.queue_key = q.queue_key CROSS JOIN LATERAL (
@@ -63,7 +64,7 @@ _DROP_LOW = """
                 SELECT FROM @slice s
                 WHERE s.shard_key = g.shard_key AND s.message_group = g.message_group AND s.message_group <> ''
                 AND s.processed_at IS NULL AND s.place >= g.place
-            ) LIMIT $3
+            ) LIMIT $3 FOR UPDATE OF g SKIP LOCKED
         ) AS o
         WHERE q.name = $1 LIMIT $3
     ) AS a
@@ -203,8 +204,8 @@ def tidy(session: Session) -> int:
 
 
 def show_hidden(session: Session, shards: Sequence[Shard]) -> int:
-    """Lower the low watermarks of these shards that hide something; returns how many shards had such."""
-    found = session.read(read_cursors.hidden, shards)
+    """Offer what watermarks or turns of these shards hide; returns how many shards had such."""
+    found = session.read(read_cursors.hidden, shards, session.now())
     if found:
         session.write(read_cursors.show, found, durable=False)
     return len(found)

@@ -21,6 +21,7 @@ __all__ = [
     "HEAD",
     "HEADS",
     "HOLDER",
+    "MANY_HEADS",
     "NOT_BLOCKED",
     "PIECE",
     "PIECES",
@@ -64,6 +65,9 @@ TURN = "greatest(s.due, s.turn)"
 
 HEADS = 32
 """How many first slices are read at a time: those go by their due times, further ones by their turns."""
+
+MANY_HEADS = 256
+"""The most that a claim of many messages reads at a time. Each read crosses what the earlier ones have found."""
 
 UNDELIVERED = "s.deliveries + s.unstarted::int <= 1"
 """Whether a slice that is held was never delivered before."""
