@@ -87,11 +87,15 @@ def smtp() -> Iterator[Smtp]:
         thread.join()
 
 
+# The example names its queues itself, so tests of one server cannot run at the same time.
+ALONE = (pytest.mark.server, pytest.mark.xdist_group("mail service"))
+
+
 @pytest.fixture(
     params=[
         None,
-        pytest.param("replica_set_url", marks=pytest.mark.server),
-        pytest.param("postgresql_url", marks=pytest.mark.server),
+        pytest.param("replica_set_url", marks=ALONE),
+        pytest.param("postgresql_url", marks=ALONE),
     ],
     ids=["the file of the table", "MongoDB", "PostgreSQL"],
 )
