@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from shardq.base.shard import Shard
-from shardq.errors import OutcomeUnknown, QueueNotFound, SchemaMismatch, StoreUnavailable
+from shardq.errors import OutcomeUnknown, QueueNotFound, StoreUnavailable
 from shardq.storage.cassandra.session import Session
 from shardq.storage.clocks import Moment
 from shardq.storage.requests import QueueRecord
@@ -93,16 +93,10 @@ def update(session: Session, record: QueueRecord) -> bool:
 
 
 def listing(session: Session, prefix: str = "") -> dict[str, str]:
-    """Return the names that start with the prefix, sorted, with their incarnations; none without a schema."""
-    try:
-        found = states(session)
-    except SchemaMismatch as error:
-        if not error.missing:
-            raise
-        return {}
+    """Return the names that start with the prefix, sorted, with their incarnations."""
     return {
         name: incarnation
-        for name, (incarnation, is_condemned) in sorted(found.items())
+        for name, (incarnation, is_condemned) in sorted(states(session).items())
         if not is_condemned and name.startswith(prefix)
     }
 

@@ -9,7 +9,7 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from shardq.base.shard import Shard
-from shardq.errors import QueueNotFound
+from shardq.errors import QueueNotFound, SchemaMismatch
 from shardq.storage.cassandra import (
     consumers,
     diagnosis,
@@ -135,8 +135,14 @@ class CassandraStore(KeyMethods):
         return queues.update(self.session, record)
 
     def list_queues(self, prefix: str = "") -> tuple[str, ...]:
-        """Return the names that start with the prefix, sorted."""
-        return tuple(queues.listing(self.session, prefix))
+        """Return the names that start with the prefix, sorted; none without a schema."""
+        try:
+            self._check_schema()  # the driver logs an error for what it cannot prepare
+            return tuple(queues.listing(self.session, prefix))
+        except SchemaMismatch as error:
+            if error.missing:
+                return ()
+            raise
 
     def drop_queue(self, name: str, seen: QueueRecord | None = None) -> bool:
         """Remove the queue with all that it holds; one that stopped half way is finished by the next."""
