@@ -292,26 +292,35 @@ def test_nothing_of_a_queue_that_was_deleted_is_handed_out_in_the_one_that_was_c
         assert counts.ready + counts.delayed + counts.in_flight == 0
 
 
-def test_a_claim_of_a_queue_that_is_known_to_be_created_again_before_its_answer_is_not_handed_out(
-    make: Callable[..., Bench], url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = make(max_deliveries=None)
-    bench.send(10)
-    fetch_by_hand(bench.consumer)
+def before_its_answer(bench: Bench, monkeypatch: pytest.MonkeyPatch, do: Callable[[], None]) -> None:
+    """Do it once, when a claim has taken messages and before that is answered."""
     claim = bench.store.claim
 
     def claim_slowly(request: Claim) -> Claimed:
         claimed = claim(request)
         if claimed.slices:
             monkeypatch.undo()
-            with shardq.connect(url, clock=clock) as other:
-                other.delete_queue("q")
-                other.create_queue("q", max_deliveries=None).producer().send(b"new")
-            expire_caches(bench.consumer)
-            assert context_of(bench.consumer).settings.max_deliveries is None  # another thread reads them
+            do()
         return claimed
 
     monkeypatch.setattr(bench.store, "claim", claim_slowly)
+
+
+def test_a_claim_of_a_queue_that_is_known_to_be_created_again_before_its_answer_is_not_handed_out(
+    make: Callable[..., Bench], url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make(max_deliveries=None)
+    bench.send(10)
+    fetch_by_hand(bench.consumer)
+
+    def create_again() -> None:
+        with shardq.connect(url, clock=clock) as other:
+            other.delete_queue("q")
+            other.create_queue("q", max_deliveries=None).producer().send(b"new")
+        expire_caches(bench.consumer)
+        assert context_of(bench.consumer).settings.max_deliveries is None  # another thread reads them
+
+    before_its_answer(bench, monkeypatch, create_again)
     fetch(bench.consumer)
     assert bench.consumer.receive(20).bodies == [b"new"]
 
@@ -337,16 +346,9 @@ def test_an_empty_read_means_that_nothing_was_due_in_the_queue_that_was_created_
 ) -> None:
     bench = make(max_deliveries=None)
     fetch_by_hand(bench.consumer)
-    claim = bench.store.claim
-
-    def claim_slowly(request: Claim) -> Claimed:
-        claimed = claim(request)
-        if claimed.slices:
-            monkeypatch.undo()
-            expire_caches(bench.consumer)  # which shows that the queue is another one
-        return claimed
-
-    monkeypatch.setattr(bench.store, "claim", claim_slowly)
+    before_its_answer(
+        bench, monkeypatch, lambda: expire_caches(bench.consumer)
+    )  # shows that the queue is another one
     assert not bench.consumer.receive(1)
     with shardq.connect(url, clock=clock) as other:
         other.delete_queue("q")
