@@ -74,11 +74,11 @@ class Bench:
     def low(self) -> list[int] | None:
         with psycopg.connect(self.address.conninfo) as connection:
             found = connection.execute(
-                f"SELECT low FROM {self.address.schema}.shard JOIN {self.address.schema}.queue USING (queue_key) "
-                "WHERE name = %s",
+                f"SELECT low FROM {self.address.schema}.watermark JOIN {self.address.schema}.shard USING (shard_key) "
+                f"JOIN {self.address.schema}.queue USING (queue_key) WHERE name = %s",
                 (self.shard.queue,),
             ).fetchone()
-        low: list[int] | None = found[0] if found else None  # it is not listed before its first message
+        low: list[int] | None = found[0] if found else None
         return low
 
 

@@ -22,17 +22,19 @@ SENDER = """
     GRANT USAGE ON SCHEMA {s} TO {r};
     GRANT SELECT ON ALL TABLES IN SCHEMA {s} TO {r};
     GRANT INSERT ON {s}.slice, {s}.bundle_data, {s}.shard TO {r};
-    GRANT UPDATE (late, low) ON {s}.shard TO {r};
+    GRANT UPDATE (number) ON {s}.shard TO {r};
     GRANT UPDATE (version) ON {s}.queue TO {r};
+    GRANT INSERT, DELETE ON {s}.watermark TO {r};
 """
 RECEIVER = """
     GRANT USAGE ON SCHEMA {s} TO {r};
     GRANT SELECT ON ALL TABLES IN SCHEMA {s} TO {r};
     GRANT INSERT, UPDATE, DELETE ON {s}.slice TO {r};
-    GRANT UPDATE (late, low), DELETE ON {s}.shard TO {r};
+    GRANT UPDATE (number), DELETE ON {s}.shard TO {r};
     GRANT UPDATE (version) ON {s}.queue TO {r};
     GRANT DELETE ON {s}.bundle_data, {s}.key TO {r};
     GRANT UPDATE (place), DELETE ON {s}.group_low TO {r};
+    GRANT INSERT, UPDATE (step), DELETE ON {s}.watermark TO {r};
     GRANT INSERT, TRUNCATE, UPDATE ON {s}.finished, {s}.finished_0, {s}.finished_1, {s}.finished_2, {s}.finished_3,
         {s}.finished_4 TO {r};
     GRANT INSERT, UPDATE, DELETE ON {s}.consumer TO {r};
@@ -108,7 +110,9 @@ def test_a_late_send_that_claims_could_not_find_is_not_in_the_transaction_of_the
     role: Callable[[str], str],
 ) -> None:
     make = BundleFactory(store.now)
-    restricted = open_store(role(SENDER.replace("UPDATE (late, low)", "UPDATE (number)")))
+    restricted = open_store(
+        role(SENDER.replace("INSERT, DELETE ON {s}.watermark", "SELECT ON {s}.watermark"))
+    )
     with psycopg.connect(parse(schema_url)[0].conninfo) as app:
         joined = restricted.within(app)
         joined.append(Append(shard, (make(1, delay=300),), fresh=True))

@@ -101,8 +101,8 @@ def test_a_deep_probe_finds_what_wrong_ones_hide(bench: GroupBench) -> None:
     bundle = bench.sent()
     bench.clock.advance(60)
     bench.run(
-        f"UPDATE {{s}}.shard SET low = array_fill({bench.store.now() - 1}::bigint, ARRAY[10]) "
-        "WHERE shard_key = {key}"
+        "INSERT INTO {s}.watermark (shard_key, late, step, low) "
+        f"VALUES ({{key}}, 9, 0, array_fill({bench.store.now() - 1}::bigint, ARRAY[10]))"
     )
     assert bench.claimed() == ()
     assert bench.store.probe([bench.shard], deep=True)[0].due == bundle.due

@@ -20,9 +20,8 @@ from shardq.base.shard import Shard
 from shardq.errors import ShardqError
 from shardq.storage.postgresql import bundles, groups
 from shardq.storage.postgresql.connections import Id, Row, Sql
-from shardq.storage.postgresql.directory import HOME_READ
 from shardq.storage.postgresql.locks import BRIEF, claims_number, lock_claims
-from shardq.storage.postgresql.read_cursors import LOW, LowWatermarks, Read, raise_to
+from shardq.storage.postgresql.read_cursors import HOME_READ, LOW, WATERMARKS, LowWatermarks, Read, raise_to
 from shardq.storage.postgresql.rows import BUNDLE, CHOSEN, NOT_BLOCKED, STILL_BEHIND, bundle_of
 from shardq.storage.postgresql.session import Session
 from shardq.storage.requests import Claim, Claimed, ClaimedSlice
@@ -94,7 +93,7 @@ _CLAIM = f"""
         RETURNING a.priority, a.due, a.bundle_id, {_ROW}
     )
     SELECT
-        gate.is_open, row_keys.shard_key, row_keys.low, row_keys.late, gate.oldest, gate.newest,
+        gate.is_open, row_keys.shard_key, row_keys.low, row_keys.late, row_keys.step, gate.oldest, gate.newest,
         (SELECT count(*) FROM seen), (SELECT count(*) FROM wanted), r.*
     FROM gate LEFT JOIN row_keys ON true
     LEFT JOIN (SELECT * FROM held UNION ALL SELECT * FROM taken) AS r ON true
@@ -102,8 +101,8 @@ _CLAIM = f"""
 
 # The same in steps, where the other claims of the shard have ended. The shard comes with the transactions that had not.
 _SHARD = HOME_READ.replace(
-    "s.late FROM",
-    "s.late, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, "
+    "AS step FROM",
+    "AS step, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, "
     "pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM",
 )
 _PROLONG = f"""
@@ -113,10 +112,11 @@ _PROLONG = f"""
 """
 _TAKE = f"""
     WITH free AS MATERIALIZED (
-        SELECT x.* FROM @shard h CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+        SELECT x.* FROM @shard h {WATERMARKS.format("h")}
+        CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             SELECT s.shard_key, s.priority, s.due, s.bundle_id, s.first, s.count, s.deliveries, s.unstarted, s.token
             FROM @slice s
-            WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due >= {LOW.format("h", "$2")} AND s.due <= $2
+            WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due >= {LOW.format("m", "$2")} AND s.due <= $2
             AND s.processed_at IS NULL
             ORDER BY {_NEXT} LIMIT $5 FOR UPDATE OF s SKIP LOCKED
         ) AS x WHERE h.shard_key = $1 LIMIT $5
@@ -133,7 +133,7 @@ _TAKE = f"""
     UPDATE @slice s SET {_SET.format("$3", "$6", "$7")} FROM taken a WHERE {CHOSEN}
     RETURNING a.priority, a.due, a.bundle_id, {_ROW}, (SELECT count(*) FROM free)
 """
-_STATUS, _COLUMNS = 8, 6  # before what is taken, and there before the columns of the bundle
+_STATUS, _COLUMNS = 9, 6  # before what is taken, and there before the columns of the bundle
 _PAUSES = (0.0005, 0.001, 0.002, 0.004)  # seconds between attempts
 
 
@@ -233,10 +233,10 @@ def _find_and_take(
         is_first,
         request.started,
     )
-    is_open, shard_key, low, late, oldest, newest, seen, number, *first = found[0]
+    is_open, shard_key, low, late, step, oldest, newest, seen, number, *first = found[0]
     if shard_key is None:
         return (0, until, 0, [], None) if is_open else None
-    read = Read(shard_key, low, late, oldest, newest, now)
+    read = Read(shard_key, low, late, step, oldest, newest, now)
     if first[0] is None:
         return (shard_key, until, seen, [], read) if is_open and not number else None
     rows = sorted([row[_STATUS:] for row in found], key=_place)
@@ -253,7 +253,7 @@ def _take_alone(sql: Sql, request: Claim, now: int) -> tuple[Taken, Read | None]
     row = sql.one(_SHARD, shard.queue, shard.time_shard, shard.number)
     if row is None:
         return Taken(0, (), until), None
-    shard_key, _, low, late, oldest, newest = row
+    shard_key, _, low, late, step, oldest, newest = row
     lock_claims(sql, shard)
     held = sql.all(_PROLONG, shard_key, Id(request.token), until)
     if held:
@@ -262,7 +262,7 @@ def _take_alone(sql: Sql, request: Claim, now: int) -> tuple[Taken, Read | None]
     if not shard.is_grouped:
         return Taken(shard_key, tuple(_take(sql, shard_key, request, now)), until), None
     rows, found = groups.take(sql, shard_key, request, now)
-    read = Read(shard_key, low, late, oldest, newest, now, found.begin) if found.is_read else None
+    read = Read(shard_key, low, late, step, oldest, newest, now, found.begin) if found.is_read else None
     return Taken(shard_key, tuple(rows), until, found.contended), read
 
 

@@ -32,6 +32,7 @@ _CANCEL_SECONDS = 2.0  # for which a statement that is given up keeps its thread
 # The plans of all statements go by the indexes that are meant for them. Without that the planner goes by the number of
 # rows, which vacuum takes for next to none beside a long transaction: then any index seems as good, and a claim reads
 # all dead entries of its shard. What is disabled but needed makes the costs so high that statements would be compiled.
+# A statement is planned once: planning a claim takes longer than the claim.
 # Warnings are needed, as one tells of a commit that waited for no standby; a role may want fewer messages, or far more.
 # No operator of another schema is taken for a built-in one. Behind a pooler others use the same session of the server
 # later: there nothing is set.
@@ -40,6 +41,7 @@ _SETTLE_IN = """
         SELECT count(set_config(name, value, false))
         FROM (
             VALUES ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'), ('enable_sort', 'off'), ('jit', 'off'),
+                ('plan_cache_mode', 'force_generic_plan'),
                 ('client_min_messages', 'warning'), ('search_path', 'pg_catalog')
         ) AS own (name, value)
         WHERE pg_backend_pid() OPERATOR(pg_catalog.=) $1

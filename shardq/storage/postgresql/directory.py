@@ -11,16 +11,13 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql import queues
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["HOME", "HOME_READ", "RowKeys", "drop_empty", "listing", "pinned", "row_keys_of"]
+__all__ = ["HOME", "RowKeys", "drop_empty", "listing", "pinned", "row_keys_of"]
 
 HOME = """
     SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
     WHERE q.name = $1 AND s.time_shard = $2 AND s.number = $3
 """
 """The keys of a shard: the first three values name it."""
-
-HOME_READ = HOME.replace("s.queue_key FROM", "s.queue_key, s.low, s.late FROM")
-"""The same with its low watermarks."""
 
 _PIN = f"{HOME} FOR KEY SHARE OF s"
 _ENTER = """
@@ -32,7 +29,12 @@ _LIST = """
 """
 _HOLD = f"{HOME} FOR UPDATE OF s SKIP LOCKED"
 _FORGET = """
-    DELETE FROM @shard WHERE shard_key = $1 AND NOT EXISTS (SELECT FROM @slice WHERE shard_key = $1)
+    WITH gone AS (
+        DELETE FROM @shard WHERE shard_key = $1 AND NOT EXISTS (SELECT FROM @slice WHERE shard_key = $1)
+        RETURNING shard_key
+    ),
+    low AS (DELETE FROM @watermark w USING gone WHERE w.shard_key = gone.shard_key)
+    SELECT FROM gone
 """
 
 

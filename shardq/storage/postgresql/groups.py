@@ -21,7 +21,7 @@ import msgspec
 from shardq.storage.postgresql.connections import Id, Row, Sql
 from shardq.storage.postgresql.directory import RowKeys
 from shardq.storage.postgresql.locks import FEW, try_lock, try_lock_shard
-from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LATE
+from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LATE, WATERMARKS
 from shardq.storage.postgresql.rows import (
     BEHIND,
     BUNDLE,
@@ -116,9 +116,10 @@ _PUT_BACK = Change(f"""
 
 _HEADS = f"""
     SELECT x.priority, x.due, x.bundle_id, x.first, x.message_group, x.turn
-    FROM @shard h CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+    FROM @shard h {WATERMARKS.format("h")}
+    CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
         SELECT s.priority, s.due, s.bundle_id, s.first, s.message_group, {TURN} AS turn FROM @slice s
-        WHERE s.shard_key = $1 AND s.priority = p.priority AND {HAS_ITS_TURN.format("h", "$2")}
+        WHERE s.shard_key = $1 AND s.priority = p.priority AND {HAS_ITS_TURN.format("m", "$2")}
         AND s.message_group <> ALL ($3::bytea[])
         ORDER BY {TURN}, s.bundle_id, s.first LIMIT $4
     ) AS x WHERE h.shard_key = $1 LIMIT $4

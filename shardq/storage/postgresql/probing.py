@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Sql
-from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LOW
+from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LOW, WATERMARKS
 from shardq.storage.postgresql.rows import BEHIND, HEADS, TURN
 from shardq.storage.requests import Probe
 
@@ -19,18 +19,19 @@ _PROBE = f"""
     FROM unnest($1::text[], $2::int[], $3::int[]) WITH ORDINALITY AS a (queue, time_shard, number, n)
     JOIN @queue q ON q.name = a.queue
     JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
+    {WATERMARKS.format("h")}
     LEFT JOIN LATERAL (
         SELECT p.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             (
                 SELECT s.due FROM @slice s
                 WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.processed_at IS NULL
-                AND s.due >= {LOW.format("h", "$4")} AND s.due <= $4 AND h.time_shard <> {GROUP_TIME_SHARD}
+                AND s.due >= {LOW.format("m", "$4")} AND s.due <= $4 AND h.time_shard <> {GROUP_TIME_SHARD}
                 ORDER BY s.due LIMIT 1
             ) UNION ALL (
                 SELECT min(y.due) FROM (
                     SELECT s.due FROM @slice s
                     WHERE s.shard_key = h.shard_key AND s.priority = p.priority
-                    AND {HAS_ITS_TURN.format("h", "$4")} AND h.time_shard = {GROUP_TIME_SHARD}
+                    AND {HAS_ITS_TURN.format("m", "$4")} AND h.time_shard = {GROUP_TIME_SHARD}
                     ORDER BY {TURN} LIMIT {HEADS}
                 ) AS y HAVING min(y.due) IS NOT NULL
             )

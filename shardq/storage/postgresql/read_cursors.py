@@ -5,6 +5,8 @@ them. A client that consumes raises the watermarks, once a second at most. A wri
 lowers them in the same transaction. They are hints: a deep probe uses none of them, and lowers those that hide
 messages.
 
+Each change inserts a row with a higher key and deletes the former one, so a read finds the last one before the dead.
+
 In a shard of groups they are those of turns. A message of a group may be due long before those before it are gone, but
 its turn comes with the present.
 """
@@ -17,15 +19,18 @@ import msgspec
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Row, Sql
+from shardq.storage.postgresql.directory import HOME
 from shardq.storage.postgresql.rows import CHOSEN, HEAD, PIECES, TURN, UNDELIVERED, Piece, keys_of
 from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
 
 __all__ = [
     "HAS_ITS_TURN",
+    "HOME_READ",
     "LATE",
     "LOW",
     "TOO_LATE",
+    "WATERMARKS",
     "LowWatermarks",
     "Read",
     "hidden",
@@ -36,9 +41,22 @@ __all__ = [
     "show",
 ]
 
+WATERMARKS = """
+    LEFT JOIN LATERAL (
+        SELECT w.low, w.late, w.step FROM @watermark w WHERE w.shard_key = {0}.shard_key
+        ORDER BY w.late DESC, w.step DESC LIMIT 1
+    ) AS m ON true
+"""
+"""Joins the watermarks of the shard ``{0}`` as ``m``."""
+
+HOME_READ = HOME.replace(
+    "s.queue_key FROM", "s.queue_key, m.low, coalesce(m.late, 0) AS late, coalesce(m.step, 0) AS step FROM"
+).replace("WHERE", f"{WATERMARKS.format('s')} WHERE")
+"""The keys of a shard with its watermarks; ``late`` and ``step`` are 0 before the first ones."""
+
 _OF_PRIORITY = "{0}.low[p.priority + 1]"
 LOW = f"CASE WHEN {_OF_PRIORITY} <= {{1}} THEN {_OF_PRIORITY} ELSE {OLDEST} END"
-"""From where a priority is read; ``{0}`` is the row of the shard, ``{1}`` now: the clock may have been set back."""
+"""From where a priority is read; ``{0}`` has the watermarks, ``{1}`` is now: the clock may have been set back."""
 
 HAS_ITS_TURN = f"{HEAD} AND {TURN} >= {LOW} AND {TURN} <= {{1}}"
 """Whether the first slice of a group is due and its turn has come, with the same values."""
@@ -53,17 +71,36 @@ _GUARD = TOO_LATE + LATE  # microseconds that the watermarks stay behind
 _RAISE = 1_000_000  # they are raised in such steps
 _NONE = 2**62
 
+# The row that was read is replaced, unless somebody has replaced it, or is about to. There is none at first.
 _RAISE_TO = """
-    UPDATE @shard h SET low = $3::bigint[] FROM (
-        SELECT shard_key FROM @shard WHERE shard_key = $1 AND late = $2 FOR NO KEY UPDATE SKIP LOCKED
-    ) AS a
-    WHERE h.shard_key = a.shard_key AND h.late = $2 AND set_config('synchronous_commit', 'off', true) = 'off'
+    WITH former AS (
+        DELETE FROM @watermark w USING (
+            SELECT shard_key, late, step FROM @watermark WHERE shard_key = $1 AND late = $2 AND step = $3
+            FOR UPDATE SKIP LOCKED
+        ) AS a
+        WHERE w.shard_key = a.shard_key AND w.late = a.late AND w.step = a.step RETURNING 1
+    )
+    INSERT INTO @watermark (shard_key, late, step, low)
+    SELECT $1, $2, $3 + 1, $4::bigint[] WHERE set_config('synchronous_commit', 'off', true) = 'off' AND CASE
+        WHEN $2 + $3 > 0 THEN EXISTS (SELECT FROM former)
+        ELSE NOT EXISTS (SELECT FROM @watermark WHERE shard_key = $1)
+    END ON CONFLICT DO NOTHING
 """
+# It replaces nothing if somebody else has replaced the last row meanwhile.
 _LOWER = """
-    UPDATE @shard SET late = late + 1, low = CASE WHEN low IS NOT NULL THEN ARRAY(
-        SELECT least(l, m) FROM unnest(low, $2::bigint[]) WITH ORDINALITY AS u (l, m, n) ORDER BY n
+    WITH last AS MATERIALIZED (
+        SELECT shard_key, late, step FROM @watermark WHERE shard_key = $1 ORDER BY late DESC, step DESC LIMIT 1
+    ),
+    former AS (
+        DELETE FROM @watermark w USING last a
+        WHERE w.shard_key = a.shard_key AND w.late = a.late AND w.step = a.step RETURNING w.late, w.low
+    )
+    INSERT INTO @watermark (shard_key, late, step, low)
+    SELECT $1, coalesce(f.late, 0) + 1, 0, CASE WHEN f.low IS NOT NULL THEN ARRAY(
+        SELECT least(l, m) FROM unnest(f.low, $2::bigint[]) WITH ORDINALITY AS u (l, m, n) ORDER BY n
     ) END
-    WHERE shard_key = $1
+    FROM (SELECT) AS one LEFT JOIN former f ON true WHERE f.late IS NOT NULL OR NOT EXISTS (SELECT FROM last)
+    ON CONFLICT DO NOTHING
 """
 _IS_AHEAD = f"{HEAD} AND {TURN} > {{0}} AND s.due <= {{0}}"
 _RELEASED = f"""
@@ -75,15 +112,16 @@ _HIDDEN = f"""
     FROM unnest($1::text[], $2::int[], $3::int[]) AS a (queue, time_shard, number)
     JOIN @queue q ON q.name = a.queue
     JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
+    {WATERMARKS.format("h")}
     CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
         (
             SELECT s.due FROM @slice s
-            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due < h.low[p.priority + 1]
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND s.due < m.low[p.priority + 1]
             AND s.processed_at IS NULL AND h.time_shard <> {GROUP_TIME_SHARD}
             ORDER BY s.due LIMIT 1
         ) UNION ALL (
             SELECT {TURN} FROM @slice s
-            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND {TURN} < h.low[p.priority + 1]
+            WHERE s.shard_key = h.shard_key AND s.priority = p.priority AND {TURN} < m.low[p.priority + 1]
             AND {HEAD} AND h.time_shard = {GROUP_TIME_SHARD}
             ORDER BY {TURN} LIMIT 1
         ) UNION ALL (
@@ -114,6 +152,7 @@ class Read(msgspec.Struct, frozen=True, gc=False):
     shard_key: int
     low: Sequence[int] | None
     late: int
+    step: int
     oldest: int  # transaction that had not ended
     newest: int  # the next one to begin
     now: int
@@ -171,7 +210,7 @@ def _places(read: Read) -> list[int]:
 
 def raise_to(sql: Sql, read: Read, moments: list[int], _now: int) -> None:
     """Raise the watermarks unless something came late since they were read, or somebody changes them just then."""
-    sql.run(_RAISE_TO, read.shard_key, read.late, moments)
+    sql.run(_RAISE_TO, read.shard_key, read.late, read.step, moments)
 
 
 def late_of(bundles: Iterable[Bundle], now: int, late_by: int = LATE) -> dict[int, int]:
@@ -191,7 +230,9 @@ def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
     if moments and sql.outside is not None:
         sql.outside.write(_lower, shard_key, moments, durable=False)
     elif moments:
-        sql.run(_LOWER, shard_key, [moments.get(priority, _NONE) for priority in PRIORITIES])
+        lowest = [moments.get(priority, _NONE) for priority in PRIORITIES]
+        while not sql.run(_LOWER, shard_key, lowest):
+            pass
 
 
 def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> None:

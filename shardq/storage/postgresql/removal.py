@@ -51,8 +51,10 @@ _DROP_ROWS = """
             ORDER BY message_group, place LIMIT $2
         ) AS a
         WHERE l.shard_key = a.shard_key AND l.message_group = a.message_group AND l.place = a.place RETURNING 1
-    )
+    ),
+    watermarks AS (DELETE FROM @watermark WHERE shard_key = $1 RETURNING 1)
     SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM data) + (SELECT count(*) FROM low)
+        + (SELECT count(*) FROM watermarks)
 """
 # Low places of groups that began long ago and have nothing left. An append that raises one may be part of a transaction
 # of the application, which nobody waits for.
@@ -88,9 +90,18 @@ _ORPHANS = """
         UNION ALL
         SELECT (SELECT l.shard_key FROM @group_low l WHERE l.shard_key > k.shard_key ORDER BY l.shard_key LIMIT 1)
         FROM of_low k WHERE k.shard_key IS NOT NULL
+    ), of_watermarks AS (
+        (SELECT shard_key FROM @watermark ORDER BY shard_key DESC, late DESC, step DESC LIMIT 1)
+        UNION ALL
+        SELECT (
+            SELECT w.shard_key FROM @watermark w WHERE w.shard_key < k.shard_key
+            ORDER BY w.shard_key DESC, w.late DESC, w.step DESC LIMIT 1
+        )
+        FROM of_watermarks k WHERE k.shard_key IS NOT NULL
     )
     SELECT k.shard_key FROM (
         SELECT shard_key FROM of_slices UNION SELECT shard_key FROM of_data UNION SELECT shard_key FROM of_low
+        UNION SELECT shard_key FROM of_watermarks
     ) k
     WHERE k.shard_key IS NOT NULL AND NOT EXISTS (SELECT FROM @shard h WHERE h.shard_key = k.shard_key)
     ORDER BY k.shard_key

@@ -1,0 +1,15 @@
+-- The low watermarks of a shard, in rows of their own: by priority, a moment before which nothing is due, from which claims read.
+-- late counts what came below them, step how often they were raised since. Each change inserts a row with a higher key and
+-- deletes the former one. So the last row is found before the dead ones, and the row of the shard, which each request
+-- reads, never has a new version: beside an old snapshot a read goes through all of them.
+CREATE TABLE {schema}.watermark (
+    shard_key bigint,
+    late      bigint,
+    step      bigint,
+    low       bigint[],
+    PRIMARY KEY (shard_key, late, step)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+INSERT INTO {schema}.watermark (shard_key, late, step, low)
+SELECT shard_key, late, 1, low FROM {schema}.shard WHERE late > 0 OR low IS NOT NULL;
+ALTER TABLE {schema}.shard DROP COLUMN low, DROP COLUMN late, RESET (fillfactor);
+ANALYZE {schema}.watermark;
