@@ -76,7 +76,11 @@ SERVERS = Group(
 )
 POSTGRESQL = Group(
     store="PostgreSQL",
-    peers={"shardq_postgresql": "ShardqPostgresql", "postgres_skip_locked": "PostgresSkipLocked"},
+    peers={
+        "shardq_postgresql": "ShardqPostgresql",
+        "postgres_skip_locked": "PostgresSkipLocked",
+        "postgresql_driver": "PostgresqlDriver",
+    },
     database=Database(
         name="postgresql",
         title="PostgreSQL",
