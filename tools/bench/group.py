@@ -79,6 +79,7 @@ POSTGRESQL = Group(
     peers={
         "shardq_postgresql": "ShardqPostgresql",
         "postgres_skip_locked": "PostgresSkipLocked",
+        "keuss_postgres": "KeussPostgres",
         "postgresql_driver": "PostgresqlDriver",
     },
     database=Database(
