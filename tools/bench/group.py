@@ -80,6 +80,7 @@ POSTGRESQL = Group(
         "shardq_postgresql": "ShardqPostgresql",
         "postgres_skip_locked": "PostgresSkipLocked",
         "keuss_postgres": "KeussPostgres",
+        "procrastinate_queue": "ProcrastinateQueue",
         "postgresql_driver": "PostgresqlDriver",
     },
     database=Database(
