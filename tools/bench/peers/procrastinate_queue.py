@@ -101,7 +101,7 @@ class _Worker:
 
     def wait(self) -> Iterator[Sequence[bytes]]:
         """Yield one body at a time, nothing after a silence. Its job is deleted when the next one is asked for."""
-        working = self._runner.get_loop().create_task(self._work(concurrency=1))
+        working = self._runner.get_loop().create_task(self._work(concurrency=CONCURRENCY))
         try:
             while True:
                 yield self._runner.run(self._next())
