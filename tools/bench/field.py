@@ -74,7 +74,10 @@ ALL = Field(
     store="all",
     name="benchmarks",
     title="Benchmarks",
-    groups=(FILES, CASSANDRA, MONGODB, POSTGRESQL, SERVERS, KAFKA, ELASTICMQ),
+    groups=(
+        *(FILES, CASSANDRA, MONGODB, POSTGRESQL.of(("shardq_postgresql", "postgres_skip_locked"))),
+        *(SERVERS, KAFKA, ELASTICMQ),
+    ),
     measured=("latency",),
 )
 ON_SQLITE = Field(

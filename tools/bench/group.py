@@ -76,7 +76,13 @@ SERVERS = Group(
 )
 POSTGRESQL = Group(
     store="PostgreSQL",
-    peers={"shardq_postgresql": "ShardqPostgresql", "postgres_skip_locked": "PostgresSkipLocked"},
+    peers={
+        "shardq_postgresql": "ShardqPostgresql",
+        "postgres_skip_locked": "PostgresSkipLocked",
+        "keuss_postgres": "KeussPostgres",
+        "procrastinate_queue": "ProcrastinateQueue",
+        "postgresql_driver": "PostgresqlDriver",
+    },
     database=Database(
         name="postgresql",
         title="PostgreSQL",

@@ -2,8 +2,9 @@
 // {"do": "push", "body": base64, "count": N, "at_once": N}, {"do": "receive", "count": N, "at_once": N},
 // {"do": "next", "milliseconds": N}, which answers with a body, and {"do": "ok"}, which acks it.
 const readline = require('readline');
-// With a number of milliseconds as third argument it polls that often, instead of being told.
-const [backend, url, poll] = process.argv.slice(2);
+// The arguments are the backend and its options as JSON. With a number of milliseconds as third argument it polls that
+// often, instead of being told.
+const [backend, given, poll] = process.argv.slice(2);
 const MQ = require('keuss/backends/' + backend);
 const call = (self, method, ...words) =>
   new Promise((resolve, reject) => self[method](...words, (error, answer) => (error ? reject(error) : resolve(answer))));
@@ -14,7 +15,8 @@ async function many(count, atOnce, step) {
   await Promise.all(Array.from({ length: atOnce }, worker));
 }
 
-const options = poll ? { url, signaller: { provider: require('keuss/signal/local') } } : { url };
+const options = JSON.parse(given);
+if (poll) options.signaller = { provider: require('keuss/signal/local') };
 MQ(options, async (error, factory) => {
   if (error) throw error;
   const queue = await call(factory, 'queue', 'bench', poll ? { pollInterval: Number(poll) } : {});

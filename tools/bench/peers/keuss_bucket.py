@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from .keuss_queue import KeussQueue
+from .keuss_mongo import KeussMongo
 
 
-class KeussBucket(KeussQueue):
+class KeussBucket(KeussMongo):
     name = "Keuss 2.0.6, bucket-mongo-safe"
     durability = "not waited for"
     sends = "acknowledged before it is stored: buckets are written later"

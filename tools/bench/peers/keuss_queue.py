@@ -1,8 +1,7 @@
 """Keuss, which runs on Node.js: a process of it is told what to do. In bulk it sends the first body again and again,
 so that the others do not cross the pipe.
 
-The capped collection of its signals is made by its first process and ends every further one ("already exists"), so
-those that join look again now and then.
+Its signals do not reach the processes that join, so these poll.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..mongodb_server import clear, url
 from ..peer import POLL_SECONDS, POLLED, PeerMissing
 
 MODULES = Path(__file__).parents[3] / ".venv-bench" / "node_modules"
@@ -38,6 +36,14 @@ class KeussQueue:
     wins = "many requests are in flight at a time, each for one message"
     place = None
 
+    def options(self) -> dict[str, Any]:
+        """Return where the backend finds its server. Raises PeerMissing."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Drop what the queue has stored."""
+        raise NotImplementedError
+
     def open(self, folder: Path) -> None:
         if shutil.which("node") is None or not (_modules() / "keuss").exists():
             raise PeerMissing("Node.js or its package keuss is not installed")
@@ -48,7 +54,7 @@ class KeussQueue:
 
     def _start(self, *poll: str) -> None:
         self._process = subprocess.Popen(
-            ["node", str(SCRIPT), self.backend, self._url(), *poll],
+            ["node", str(SCRIPT), self.backend, json.dumps(self.options()), *poll],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -79,17 +85,7 @@ class KeussQueue:
 
     def close(self) -> None:
         self.leave()
-        for database in (
-            f"bench_{self.backend}",
-            f"bench_{self.backend}_stats",
-            f"bench_{self.backend}_signal",
-        ):
-            clear(database)
-
-    def _url(self) -> str:
-        place, _, options = url().partition("?")
-        base = place.rpartition("/")[0]
-        return f"{base}/bench_{self.backend}?{options}&w=majority&journal=true"
+        self.clear()
 
     def _push(self, bodies: Sequence[bytes], at_once: int) -> None:
         body = base64.b64encode(bodies[0]).decode("ascii")
