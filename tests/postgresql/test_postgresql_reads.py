@@ -57,6 +57,12 @@ _SETTINGS = {
 EXPLAINED = "options=" + quote(" ".join(f"-c {name}={value}" for name, value in _SETTINGS.items()))
 HOME = "SELECT s.shard_key, s.queue_key FROM {0}.shard s JOIN {0}.queue q USING (queue_key) WHERE q.name = %s"
 HOUR = 3_600_000_000
+# What vacuum estimates beside an old snapshot: next to no rows on many pages. A look into an index seems as expensive as a
+# read of the whole index.
+FEW_ROWS = [
+    f"UPDATE pg_class SET reltuples = {rows} WHERE relkind = 'r' AND relnamespace = '{{0}}'::regnamespace"
+    for rows in (1, 5, 25)
+]
 # Rows that were due in the hour before the last one.
 FILL = """
     INSERT INTO {0}.slice (
@@ -377,7 +383,7 @@ def test_hot_statements_read_little_beside_many_rows(world: World, rows: Callabl
     found: dict[str, Sequence[str]] = {}
     with old_snapshot(world):
         rows(world)
-        for known in ("", "VACUUM", "ANALYZE"):  # what the server knows of the tables
+        for known in ("", "VACUUM", "ANALYZE", *FEW_ROWS):  # what the server knows of the tables
             if known:
                 world.run(known)
             world.let_watermarks_follow()
