@@ -1,4 +1,4 @@
-"""What reads of many shards find them by, in a queue of many shards beside many queues."""
+"""What reads of many shards and queues find them by, and counts, when plans were made before there were many rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import pytest
 
 from shardq.base.shard import Shard
 from shardq.storage.postgresql.store import PostgresStore
-from tests.postgresql.test_postgresql_reads import World, world
+from tests.postgresql.test_postgresql_reads import CLAIM, World, world
+from tests.postgresql.test_postgresql_reads import FILL as FILL_SHARD
+from tests.postgresql.test_postgresql_reads import _home as home
 
 __all__ = ["world"]
 
@@ -26,14 +28,41 @@ PROBES: list[Callable[[PostgresStore, list[Shard]], object]] = [
 ]
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=["probe", "deep probe"])
-def test_each_shard_is_read_once(world: World, probe: Callable[[PostgresStore, list[Shard]], object]) -> None:
+@pytest.fixture
+def many(world: World) -> None:
+    """A queue of many shards, beside many queues."""
     if len(world.store.shards(world.queue)) < MANY:
         for statement in FILL.split(";"):
             world.run(statement, {"many": MANY, "queue": world.queue})
         world.run("ANALYZE")
+
+
+@pytest.mark.usefixtures("many")
+@pytest.mark.parametrize("probe", PROBES, ids=["probe", "deep probe"])
+def test_each_shard_is_read_once(world: World, probe: Callable[[PostgresStore, list[Shard]], object]) -> None:
     world.plans.scans.clear()
     probe(world.store, [Shard(world.queue, 101 + number, 0) for number in range(ASKED)])
     rows = [scan.rows for scan in world.plans.scans if scan.table == "shard"]
     assert rows, "the server reports what it reads"
     assert max(rows) <= ASKED
+
+
+@pytest.mark.usefixtures("many")
+def test_a_list_of_queues_reads_those_of_the_prefix(world: World) -> None:
+    world.plans.scans.clear()
+    assert len(world.store.list_queues("other12")) == 111
+    assert [scan.rows for scan in world.plans.scans] == [111]
+
+
+def test_a_count_reads_no_history_but_to_count_it(world: World) -> None:
+    shard_key, _ = home(world, world.shard)
+    for kept in (False, True):
+        values = {"shard": shard_key, "kept": kept, "group": b"", "many": 20 * MANY, "now": world.store.now()}
+        world.run(FILL_SHARD, values)
+    world.run(CLAIM, (shard_key,))
+    world.run("REINDEX INDEX {0}.slice_pkey")  # which is the smallest then
+    world.store.close()  # new connections have no plans
+    world.plans.scans.clear()
+    world.store.count(world.shard, sizes=True)
+    found = {scan.index for scan in world.plans.scans if scan.table == "slice"}
+    assert found == {"slice_by_due", "slice_by_moment", "slice_by_token"}
