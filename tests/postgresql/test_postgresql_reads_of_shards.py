@@ -10,7 +10,6 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql.store import PostgresStore
 from tests.postgresql.test_postgresql_reads import CLAIM, World, world
 from tests.postgresql.test_postgresql_reads import FILL as FILL_SHARD
-from tests.postgresql.test_postgresql_reads import _home as home
 
 __all__ = ["world"]
 
@@ -55,7 +54,7 @@ def test_a_list_of_queues_reads_those_of_the_prefix(world: World) -> None:
 
 
 def test_a_count_reads_no_history_but_to_count_it(world: World) -> None:
-    shard_key, _ = home(world, world.shard)
+    ((shard_key,),) = world.run("SELECT shard_key FROM {0}.shard WHERE time_shard = 0 AND number = 0")
     for kept in (False, True):
         values = {"shard": shard_key, "kept": kept, "group": b"", "many": 20 * MANY, "now": world.store.now()}
         world.run(FILL_SHARD, values)
