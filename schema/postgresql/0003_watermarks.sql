@@ -9,6 +9,8 @@ CREATE TABLE {schema}.watermark (
     low       bigint[],
     PRIMARY KEY (shard_key, late, step)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+-- A transaction of an older client that has lowered them is waited for, so that what it did is copied.
+LOCK TABLE {schema}.shard IN ACCESS EXCLUSIVE MODE;
 INSERT INTO {schema}.watermark (shard_key, late, step, low)
 SELECT shard_key, late, 1, low FROM {schema}.shard WHERE late > 0 OR low IS NOT NULL;
 ALTER TABLE {schema}.shard DROP COLUMN low, DROP COLUMN late, RESET (fillfactor);

@@ -50,6 +50,7 @@ LEFTOVERS = {
     "lost slice": f"SELECT FROM {{s}}.slice WHERE {LOST}",
     "lost data": f"SELECT FROM {{s}}.bundle_data WHERE {LOST}",
     "lost low places": f"SELECT FROM {{s}}.group_low WHERE {LOST}",
+    "lost low watermarks": f"SELECT FROM {{s}}.watermark WHERE {LOST}",
 }
 
 
@@ -118,11 +119,17 @@ class PostgresHarness(StoreHarness):
         return read_postgresql(self.address.conninfo, self.schema, queue)
 
     def raw_mislead(self, shard: Shard) -> bool:
-        """Raise every low watermark to the end of time."""
+        """Raise every low watermark to the present: one that is ahead of the clock would count as none."""
         mislead = (
-            f"UPDATE {{s}}.shard SET low = array_fill({2**61}::bigint, ARRAY[10]) WHERE shard_key = {SHARD}"
+            "INSERT INTO {s}.watermark (shard_key, late, step, low) "
+            f"SELECT {SHARD}, {2**40}, 0, array_fill(%(now)s::bigint, ARRAY[10])"
         )
-        named = {"queue": shard.queue, "time_shard": shard.time_shard, "number": shard.number}
+        named = {
+            "queue": shard.queue,
+            "time_shard": shard.time_shard,
+            "number": shard.number,
+            "now": self.clock.now(),
+        }
         self.connection.execute(mislead.replace("{s}", self.schema), named)
         return True
 

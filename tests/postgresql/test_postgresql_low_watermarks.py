@@ -12,6 +12,8 @@ import psycopg
 import pytest
 
 from shardq.base.shard import Shard
+from shardq.storage.migrations import migrations
+from shardq.storage.postgresql import schema
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
 from shardq.storage.requests import Acknowledge, Append, Bundle, Claim, QueueRecord, Release, Span
@@ -186,3 +188,27 @@ def test_they_follow_a_clock_that_was_ahead(bench: Bench) -> None:
     while (bench.low or ahead)[0] > bench.store.now():
         assert time.monotonic() < until
         bench.consume(4)
+
+
+def test_what_lowers_them_while_the_schema_is_applied_is_kept(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"t{os.urandom(5).hex()}"
+    store = PostgresStore(parse(f"{postgresql_url}?schema={name}")[0])
+    with monkeypatch.context() as before:
+        before.setattr(schema, "migrations", lambda store: migrations(store)[:2])
+        store.create_schema()
+    with psycopg.connect(postgresql_url) as other:
+        low = f"UPDATE {name}.shard SET late = %s, low = array_fill(%s::bigint, ARRAY[10])"
+        other.execute(f"INSERT INTO {name}.shard (queue_key, time_shard, number) VALUES (1, 0, 0)")
+        other.execute(low, (7, 2_000))
+        other.commit()
+        other.execute(low, (8, 1_000))
+        applying = threading.Thread(target=store.create_schema)
+        applying.start()
+        until_blocked(other)
+        other.commit()
+        applying.join()
+        assert other.execute(f"SELECT late, low[1] FROM {name}.watermark").fetchall() == [(8, 1_000)]
+        other.execute(f"DROP SCHEMA {name} CASCADE")
+    store.close()

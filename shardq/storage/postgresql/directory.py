@@ -11,13 +11,24 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql import queues
 from shardq.storage.postgresql.connections import Sql
 
-__all__ = ["HOME", "RowKeys", "drop_empty", "listing", "pinned", "row_keys_of"]
+__all__ = ["HOME", "HOMES", "RowKeys", "drop_empty", "listing", "pinned", "row_keys_of"]
 
 HOME = """
     SELECT s.shard_key, s.queue_key FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key
     WHERE q.name = $1 AND s.time_shard = $2 AND s.number = $3
 """
 """The keys of a shard: the first three values name it."""
+
+# The server is kept from finding the shards by their queues alone: with many queues it takes that for cheap, and then
+# reads all shards of the queue for each one that is named.
+HOMES = """
+    (
+        SELECT u.n, q.queue_key, u.time_shard, u.number
+        FROM unnest($1::text[], $2::int[], $3::int[]) WITH ORDINALITY AS u (queue, time_shard, number, n)
+        JOIN @queue q ON q.name = u.queue OFFSET 0
+    ) AS a JOIN @shard h ON h.queue_key = a.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
+"""
+"""The rows ``h`` of many shards, each with its number ``a.n``: the first three values name them."""
 
 _PIN = f"{HOME} FOR KEY SHARE OF s"
 _ENTER = """

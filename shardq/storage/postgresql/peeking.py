@@ -152,6 +152,11 @@ _CONTAINING = f"""
     ) AS x ON x.first + x.count > a.position
     ORDER BY a.n
 """
+# The order keeps the server to the index of what is not processed. Otherwise a plan that was made when the history was
+# short reads all of it.
+_PENDING = """
+    SELECT {} FROM @slice s WHERE s.shard_key = $1 AND s.processed_at IS NULL ORDER BY s.priority, s.due OFFSET 0
+"""
 # Counted from the index alone, but for held messages and the history.
 _COUNT = f"""
     SELECT
@@ -167,7 +172,7 @@ _COUNT = f"""
         ),
         min(s.enqueued_at),
         min(s.due) FILTER (WHERE s.due <= $2)
-    FROM @slice s WHERE s.shard_key = $1 AND s.processed_at IS NULL
+    FROM ({_PENDING.format("s.count, s.enqueued_at, s.due")}) AS s
 """
 _SIZES = f"""
     SELECT coalesce(sum(coalesce(
@@ -175,7 +180,8 @@ _SIZES = f"""
         (SELECT octet_length(d.data) FROM @bundle_data d WHERE d.shard_key = s.shard_key AND d.bundle_id = s.bundle_id),
         0
     )::bigint * s.count / s.sent_count), 0)::bigint
-    FROM @slice s WHERE s.shard_key = $1 AND s.processed_at IS NULL AND (s.token IS NULL OR {DUE} <= $2)
+    FROM ({_PENDING.format("s.shard_key, s.bundle_id, s.data, s.count, s.sent_count, s.token, s.due")}) AS s
+    WHERE s.token IS NULL OR {DUE} <= $2
 """
 
 

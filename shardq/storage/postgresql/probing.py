@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Sql
+from shardq.storage.postgresql.directory import HOMES
 from shardq.storage.postgresql.read_cursors import HAS_ITS_TURN, LOW, WATERMARKS
 from shardq.storage.postgresql.rows import BEHIND, HEADS, TURN
 from shardq.storage.requests import Probe
@@ -15,11 +16,7 @@ __all__ = ["probe"]
 # Two seeks per priority and shard: the first slice that is due, the first that is not. None that is behind others. Of
 # groups, the one that is due first of those whose turns are next.
 _PROBE = f"""
-    SELECT a.n, first.priority, first.due, ahead.due
-    FROM unnest($1::text[], $2::int[], $3::int[]) WITH ORDINALITY AS a (queue, time_shard, number, n)
-    JOIN @queue q ON q.name = a.queue
-    JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
-    {WATERMARKS.format("h")}
+    SELECT a.n, first.priority, first.due, ahead.due FROM {HOMES} {WATERMARKS.format("h")}
     LEFT JOIN LATERAL (
         SELECT p.priority, x.due FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
             (

@@ -19,7 +19,7 @@ import msgspec
 
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.storage.postgresql.connections import Row, Sql
-from shardq.storage.postgresql.directory import HOME
+from shardq.storage.postgresql.directory import HOME, HOMES
 from shardq.storage.postgresql.rows import CHOSEN, HEAD, PIECES, TURN, UNDELIVERED, Piece, keys_of
 from shardq.storage.read_cursors import OLDEST, OVERLAP, PRIORITIES, CursorMap
 from shardq.storage.requests import Bundle
@@ -108,11 +108,7 @@ _RELEASED = f"""
     WHERE s.sent_due < $4 AND {UNDELIVERED} GROUP BY s.priority
 """
 _HIDDEN = f"""
-    SELECT h.shard_key, p.priority, x.due
-    FROM unnest($1::text[], $2::int[], $3::int[]) AS a (queue, time_shard, number)
-    JOIN @queue q ON q.name = a.queue
-    JOIN @shard h ON h.queue_key = q.queue_key AND h.time_shard = a.time_shard AND h.number = a.number
-    {WATERMARKS.format("h")}
+    SELECT h.shard_key, p.priority, x.due FROM {HOMES} {WATERMARKS.format("h")}
     CROSS JOIN generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
         (
             SELECT s.due FROM @slice s
