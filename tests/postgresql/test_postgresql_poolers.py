@@ -6,13 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("psycopg", reason="the extra `postgresql` is not installed")
+psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not installed")
 
-from shardq.storage import clocks
-from shardq.storage.postgresql.connections import Sql
-from shardq.storage.postgresql.store import PostgresStore
-from shardq.storage.postgresql.url import parse
-from tests.postgresql.pgbouncer import pooler
+import shardq  # noqa: E402
+from shardq.storage import clocks  # noqa: E402
+from shardq.storage.postgresql.connections import Sql  # noqa: E402
+from shardq.storage.postgresql.store import PostgresStore  # noqa: E402
+from shardq.storage.postgresql.url import parse  # noqa: E402
+from tests.postgresql.pgbouncer import pooler  # noqa: E402
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
 
@@ -36,3 +37,18 @@ def test_a_transaction_does_not_ask_for_the_time_on_another_connection(
     begun, later = store.session.write(moments)
     store.close()
     assert before <= begun <= later < before + 1_000_000
+
+
+def test_a_pooler_that_refuses_a_client_is_named_with_a_remedy(postgresql_url: str) -> None:
+    with pooler(postgresql_url, max_client_conn=1) as url, psycopg.connect(parse(url)[0].conninfo):
+        full = PostgresStore(parse(f"{url}?prepare=false")[0])
+        with pytest.raises(shardq.StoreUnavailable, match=r"raise .* max_client_conn of a pooler") as raised:
+            full.ping()
+        assert raised.value.retryable
+        full.close()
+    with pooler(postgresql_url) as url:
+        unknown = PostgresStore(parse(f"{url.replace('shardq@', 'nobody@')}?prepare=false")[0])
+        with pytest.raises(shardq.StoreUnavailable, match="check user, password") as raised:
+            unknown.ping()
+        assert not raised.value.retryable
+        unknown.close()
