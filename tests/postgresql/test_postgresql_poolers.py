@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -52,3 +53,21 @@ def test_a_pooler_that_refuses_a_client_is_named_with_a_remedy(postgresql_url: s
             unknown.ping()
         assert not raised.value.retryable
         unknown.close()
+
+
+def test_requests_in_a_transaction_of_the_application_leave_no_prepared_statements(
+    postgresql_url: str,
+) -> None:
+    schema = f"s{os.urandom(5).hex()}"
+    with shardq.connect(f"{postgresql_url}?schema={schema}&prepare=false") as client:
+        queue = client.create_queue("q")
+        with psycopg.connect(postgresql_url) as app:  # which prepares what is repeated
+            with client.transaction(connection=app) as within:
+                producer = within.queue("q").producer()
+                for _ in range(10):
+                    producer.send(b"x")
+            left = app.execute("SELECT statement FROM pg_prepared_statements").fetchall()
+        assert queue.counts().ready == 10
+    with psycopg.connect(postgresql_url, autocommit=True) as connection:
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    assert left == []
