@@ -13,7 +13,7 @@ from shardq.base.shard import Shard  # noqa: E402
 from shardq.storage.postgresql.store import PostgresStore  # noqa: E402
 from shardq.storage.postgresql.url import parse  # noqa: E402
 from shardq.storage.requests import QueueRecord  # noqa: E402
-from tests.postgresql.lossy_proxy import PostgresProxy  # noqa: E402
+from tests.postgresql.lossy_proxy import Pooling, PostgresProxy  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -66,3 +66,12 @@ def proxied(schema_url: str, proxy: PostgresProxy) -> str:
     server = parse(schema_url)[0].hosts[0]
     url = schema_url.replace(server, f"127.0.0.1:{proxy.port}")
     return f"{url}&prepare=false&sslmode=disable&gssencmode=disable"
+
+
+@pytest.fixture
+def pooled(proxied: str, proxy: PostgresProxy, schema_url: str) -> Iterator[str]:
+    """The URL of the same schema through a pooler."""
+    host, port = parse(schema_url)[0].hosts[0].split(":")
+    pooling = Pooling(host, int(port))
+    yield proxied.replace(f":{proxy.port}", f":{pooling.port}")
+    pooling.close()

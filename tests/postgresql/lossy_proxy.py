@@ -10,7 +10,7 @@ import struct
 
 from tests.mongodb.lossy_proxy import LossyProxy, exactly
 
-__all__ = ["READING", "PostgresProxy"]
+__all__ = ["READING", "Pooling", "PostgresProxy"]
 
 READING = frozenset({"SELECT", "BEGIN", "ROLLBACK", "SET"})
 """First words of statements that change nothing, or take a lock at most."""
@@ -42,3 +42,13 @@ class PostgresProxy(LossyProxy):
         text = message[5:].split(b"\0")[1 if kind == b"P" else 0]
         words = text.split(None, 1)
         return words[0].rstrip(b";").decode().upper() if words else None
+
+
+class Pooling(PostgresProxy):
+    """Tells clients another number than that of the server's process, as poolers do."""
+
+    def read_response(self, server: socket.socket) -> bytes:
+        message = super().read_response(server)
+        if message[:1] == b"K":
+            return message[:8] + bytes([message[8] ^ 1]) + message[9:]
+        return message

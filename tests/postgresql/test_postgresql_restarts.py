@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import pwd
-import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -14,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -26,6 +22,7 @@ from shardq.storage.postgresql.store import PostgresStore  # noqa: E402
 from shardq.storage.postgresql.url import parse  # noqa: E402
 from tests.certificates import write_certificates  # noqa: E402
 from tests.local_server import local_server, server_pid, start_again  # noqa: E402
+from tests.postgresql.pgbouncer import pooler  # noqa: E402
 from tests.processes import eventually  # noqa: E402
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(300)]
@@ -236,49 +233,6 @@ def send_until_full(client: shardq.Client, filler: Path) -> list[str]:
     assert raised.value.retryable
     filler.unlink()
     return sent
-
-
-@contextmanager
-def pooler(url: str) -> Iterator[str]:
-    """PgBouncer in transaction mode before a server; the URL through it."""
-    program = os.environ.get("SHARDQ_PGBOUNCER") or shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
-    if not Path(program).exists():
-        pytest.skip("there is no `pgbouncer`: install Debian's package of that name")
-    host, port = parse(url)[0].hosts[0].split(":")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        own = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        users, settings = Path(folder) / "users", Path(folder) / "pgbouncer.ini"
-        users.write_text('"shardq" ""\n')
-        settings.write_text(f"""
-[databases]
-* = host={host} port={port}
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {own}
-unix_socket_dir =
-auth_type = trust
-auth_file = {users}
-pool_mode = transaction
-default_pool_size = 4
-""")
-        user: Any = {"user": "nobody", "group": pwd.getpwnam("nobody").pw_gid} if os.getuid() == 0 else {}
-        with subprocess.Popen(
-            [program, str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **user
-        ) as process:
-            try:
-                assert eventually(lambda: answers(own)), "PgBouncer answers"
-                yield url.replace(f"{host}:{port}", f"127.0.0.1:{own}")
-            finally:
-                process.terminate()
-
-
-def answers(port: int) -> bool:
-    with suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), 1).close()
-        return True
-    return False
 
 
 def test_work_goes_on_behind_a_pooler_and_leaves_nothing_on_its_connections() -> None:

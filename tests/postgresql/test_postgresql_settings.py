@@ -80,6 +80,26 @@ def test_a_store_does_its_work_whatever_the_role_has_set(
     assert store.drop_queue(queue)
 
 
+def test_behind_a_pooler_operators_of_the_path_of_the_role_are_not_built_into_the_schema(
+    open_store: Callable[..., PostgresStore], pooled: str, schema_url: str, postgresql_url: str, foreign: str
+) -> None:
+    own = f"s{os.urandom(5).hex()}"
+    url = pooled.replace(schema_url.partition("schema=")[2], own)
+    store = open_store(f"{url}&{options(f'search_path={foreign}')}")
+    try:
+        store.create_schema()
+        queue = f"c{os.urandom(6).hex()}"
+        assert store.create_queue(QueueRecord(queue, b"", 1))
+        for shard in (Shard(queue, 0, 0), Shard(queue, GROUP_TIME_SHARD, 0)):
+            for step, do in STEPS.items():
+                do(store, shard, prepared(step, store, shard))
+                assert counted(store, shard) == EXPECTED[step], step
+                clear(store, shard)
+    finally:
+        with psycopg.connect(postgresql_url, autocommit=True) as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {own} CASCADE")
+
+
 @pytest.mark.parametrize("setting", [*PATHS, *SETTINGS])
 def test_a_transaction_of_the_application_keeps_its_settings(
     postgresql_url: str, schema_url: str, foreign: str, setting: str

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from shardq.storage.postgresql.url import parse
 from shardq.storage.requests import Append
 from shardq.testing import BundleFactory
 from tests.postgresql.blocked import until_blocked
-from tests.postgresql.lossy_proxy import PostgresProxy
 from tests.processes import eventually
 
 pytestmark = pytest.mark.server
@@ -133,24 +131,6 @@ def until_waiting(conninfo: str, lock: int, until: Future[Any]) -> None:
         while watching.execute(waits, (lock,)).rowcount == 0:
             assert not until.done()
             time.sleep(0.01)
-
-
-class Pooling(PostgresProxy):
-    """Tells clients another number than that of the server's process, as poolers do."""
-
-    def read_response(self, server: socket.socket) -> bytes:
-        message = super().read_response(server)
-        if message[:1] == b"K":
-            return message[:8] + bytes([message[8] ^ 1]) + message[9:]
-        return message
-
-
-@pytest.fixture
-def pooled(proxied: str, proxy: PostgresProxy, schema_url: str) -> Iterator[str]:
-    host, port = parse(schema_url)[0].hosts[0].split(":")
-    pooling = Pooling(host, int(port))
-    yield proxied.replace(f":{proxy.port}", f":{pooling.port}")
-    pooling.close()
 
 
 def test_nobody_listens_behind_a_pooler_whose_connections_others_use_later(

@@ -57,6 +57,16 @@ def test_it_is_carried_on_without_asking_and_asks_twice_a_minute(world: World, c
     assert world.asked == 2
 
 
+def test_it_is_carried_on_without_asking_while_a_connection_is_held(world: World, clock: ServerClock) -> None:
+    assert clock.carried_on() == world.time  # the first time nothing is known
+    world.pass_(100)
+    assert clock.carried_on() == world.time
+    assert world.asked == 1
+    world.pass_(1, uptime=False)
+    assert clock.carried_on() == world.time
+    assert world.asked == 2
+
+
 def test_who_measures_is_told_what_was_known(world: World, clock: ServerClock) -> None:
     clock.now()
     assert world.known is None

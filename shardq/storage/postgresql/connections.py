@@ -214,6 +214,8 @@ class Sql:
         now: Callable[[], int],
         outside: SeparateTransactions | None = None,
         cursor: Cursor | None = None,
+        *,
+        prepares: bool = True,
     ) -> None:
         self.connection, self.outside = connection, outside
         self.now = now
@@ -229,21 +231,22 @@ class Sql:
             for name in ("text", "name"):
                 self._cursor.adapters.register_loader(name, _TextLoader)
         self._texts = _Texts(schema)
+        self._prepare = None if prepares else False  # None: as the connection does
 
     def all(self, statement: str, *values: object) -> list[Row]:
         """Return the rows of a statement."""
-        self._cursor.execute(self._texts[statement], values, binary=True)
+        self._cursor.execute(self._texts[statement], values, prepare=self._prepare, binary=True)
         return self._cursor.fetchall()
 
     def one(self, statement: str, *values: object) -> Row | None:
         """Return the first row of a statement, or None."""
-        self._cursor.execute(self._texts[statement], values, binary=True)
+        self._cursor.execute(self._texts[statement], values, prepare=self._prepare, binary=True)
         return self._cursor.fetchone()
 
     def run(self, statement: str, *values: object) -> int:
         """Make a change; returns how many rows it was about."""
         self.changes += 1
-        self._cursor.execute(self._texts[statement], values, binary=True)
+        self._cursor.execute(self._texts[statement], values, prepare=self._prepare, binary=True)
         return self._cursor.rowcount
 
     def changed(self, statement: str, *values: object) -> list[Row]:

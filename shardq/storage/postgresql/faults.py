@@ -48,19 +48,20 @@ _BUSY = {
     "25P04": "ended a transaction that took too long, by its transaction_timeout: try again",
     "53200": "is short of memory, or of locks (max_locks_per_transaction): try again",
     "53300": "has no connection left: raise max_connections there, or the CONNECTION LIMIT of this user or database, "
-    "or lower pool_size in the URLs",
+    "or max_client_conn of a pooler, or lower pool_size in the URLs",
 }
 
 
-# The server's reasons for refusing a connection come without a code.
+# The server's reasons for refusing a connection come without a code, and so do those of PgBouncer.
 _SAID = {
-    "password authentication failed": "28P01",
+    "authentication failed": "28P01",
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
     "session is read-only": _READ_ONLY,
     "remaining connection slots": "53300",
     "too many clients": "53300",
     "too many connections": "53300",
+    "no more connections allowed": "53300",
 }
 _MISSING = re.compile('(role|database) ".*" does not exist')
 _MISSING_CODES = {"role": "28000", "database": "3D000"}

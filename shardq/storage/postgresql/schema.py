@@ -17,7 +17,10 @@ _VERSION = "SELECT version FROM @meta"
 _SERVER = "SELECT current_setting('server_version_num')::int"
 _EXISTS = "SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)"
 # Each statement sees what others have applied by then, and none is ended by a timeout that the role has for short ones.
-_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0"
+# Tables and indexes keep the operators that are found now, also behind a pooler, where the role's path counts.
+_BEGIN = """
+    BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; SET LOCAL search_path = pg_catalog
+"""
 # Of all who make this schema one after the other.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended($1, 7526476))"
 _SET = """

@@ -46,11 +46,20 @@ class Session:
     server = ""
     """When the server has started, as far as that was asked for."""
 
-    def __init__(self, address: Address, now: Callable[[], int], pool_size: int = POOL_SIZE) -> None:
+    def __init__(
+        self,
+        address: Address,
+        now: Callable[[], int],
+        pool_size: int = POOL_SIZE,
+        *,
+        carried_on: Callable[[], int] | None = None,
+    ) -> None:
         self.address, self.now = address, now
+        # Within a transaction nothing is asked on another connection: a pooler may have none until this one ends.
+        self._carried_on = within = carried_on or now
         self._pool = PerProcess(
             lambda: Pool(
-                partial(Connection, address, now),
+                partial(Connection, address, within),
                 limit=pool_size,
                 patience=_FREE_SECONDS,
                 shortage=f"{address} other threads had all {pool_size} connections for {_FREE_SECONDS:g} s: use fewer, "
@@ -154,7 +163,7 @@ class Session:
         connection.notices.unconfirmed = ""
         try:
             connection.sql.script(begin)
-            result = change(connection.sql, *args, self.now())
+            result = change(connection.sql, *args, self._carried_on())
             committing = True
             connection.sql.script("COMMIT")
         except psycopg.Error as error:

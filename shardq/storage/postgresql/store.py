@@ -83,7 +83,8 @@ class PostgresStore(KeyMethods):
         # The clock asks by a separate session, as each request asks the clock.
         self._asking = Session(address, lambda: 0, pool_size=2)
         self._clock = clock or ServerClock(partial(clock_leads, self._asking))
-        self.session = Session(address, self._clock.now, pool_size)
+        carried_on = self._clock.carried_on if isinstance(self._clock, ServerClock) else None
+        self.session = Session(address, self._clock.now, pool_size, carried_on=carried_on)
         self.channel = Channel(self.session, address)
         self.signals: Signals = Signals(self.channel)
         self._address = address
