@@ -15,3 +15,8 @@ INSERT INTO {schema}.watermark (shard_key, late, step, low)
 SELECT shard_key, late, 1, low FROM {schema}.shard WHERE late > 0 OR low IS NOT NULL;
 ALTER TABLE {schema}.shard DROP COLUMN low, DROP COLUMN late, RESET (fillfactor);
 ANALYZE {schema}.watermark;
+-- Beside an old snapshot next to all rows are dead, so a sample finds no others, and the planner would plan for a table of no
+-- rows. It keeps the statistics of the rows of no shard. How many rows there are it knows from vacuum.
+ALTER TABLE {schema}.slice SET (autovacuum_analyze_threshold = 2147483647);
+ALTER TABLE {schema}.bundle_data SET (autovacuum_analyze_threshold = 2147483647);
+ALTER TABLE {schema}.group_low SET (autovacuum_analyze_threshold = 2147483647);

@@ -24,7 +24,7 @@ from shardq.base.shard import Shard
 from shardq.storage.postgresql.connections import Sql
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
-from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, QueueRecord, Span, Sweep
 from shardq.testing import BundleFactory
 
 BATCH, BODY = 500, b"x" * 512
@@ -72,8 +72,12 @@ class Passing:
         return len(spans)
 
     def run(self, messages: int) -> None:
-        """Let messages pass."""
+        """Let messages pass, with the sweeps of a consumer."""
+        swept = 0.0
         for _ in range(0, messages, BATCH):
+            if time.monotonic() > swept + 60:
+                self.store.sweep(Sweep(self._shard.queue, 0))
+                swept = time.monotonic()
             self.send(BATCH)
             if self.consume(BATCH) != BATCH:
                 raise SystemExit("a message that was sent could not be claimed")

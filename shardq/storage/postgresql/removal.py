@@ -73,6 +73,12 @@ _DROP_LOW = """
     WHERE l.shard_key = a.shard_key AND l.message_group = a.message_group AND l.place = a.place
 """
 _LOW_SECONDS = 3600
+# Vacuum skips pages that have not changed for long. Beside an old snapshot it finds only dead rows on the others, and
+# tells the planner that the table has next to no rows. Some rows of no shard are changed, so that it reads their pages.
+_SHOW_ROWS = """
+    UPDATE @slice SET sent_due = $1
+    WHERE shard_key = -1 AND priority = 1 AND processed_at IS NULL AND sent_due < $1 - 300000000
+"""
 # Shards that hold something, one after the other by their keys.
 _ORPHANS = """
     WITH RECURSIVE of_slices AS (
@@ -196,6 +202,7 @@ def _expire(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece], now: int) -> i
 def sweep(session: Session, request: Sweep) -> int:
     """Remove up to 1,000 things of each kind; returns how many."""
     removed = session.write(_sweep, request, durable=False) + tidy(session)
+    session.statement(_show_rows)
     removed += show_hidden(session, session.read(directory.listing, request.queue))
     for shard_key in session.read(orphans):
         removed += session.write(drop_rows, shard_key, durable=False)
@@ -220,6 +227,10 @@ def show_hidden(session: Session, shards: Sequence[Shard]) -> int:
     if found:
         session.write(read_cursors.show, found, durable=False)
     return len(found)
+
+
+def _show_rows(sql: Sql, now: int) -> None:
+    sql.run(_SHOW_ROWS, now)
 
 
 def _sweep(sql: Sql, request: Sweep, now: int) -> int:
