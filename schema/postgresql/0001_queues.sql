@@ -120,9 +120,9 @@ CREATE TABLE {schema}.consumer (
     PRIMARY KEY (queue_key, name)
 ) WITH (fillfactor = 50);
 
--- Rows of no shard, which never change. Queues are mostly empty, and for a table that was empty when it was vacuumed last the
--- server plans as if it always were: it takes any index, and reads all of a shard where it could look up a row. With
--- these it knows that there are shards of many rows.
+-- Rows of no shard. Queues are mostly empty, and for a table that was empty when it was vacuumed last the server plans as if it
+-- always were: it takes any index, and reads all of a shard where it could look up a row. With these it knows that there
+-- are shards of many rows. Sweeps change some of them, so that vacuum reads their pages.
 INSERT INTO {schema}.slice (
     shard_key, due, sent_due, enqueued_at, processed_at, bundle_id, token, first, count, sent_count, priority, message_group
 )

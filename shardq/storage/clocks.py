@@ -85,9 +85,9 @@ class ServerClock:
         return measured.lead + here
 
     def carried_on(self) -> int:
-        """Return the moment by the last measurement, however old; asks as :meth:`now` does if it is in doubt.
+        """Return the moment by the last measurement, however old.
 
-        For a caller that holds a connection which the servers may need to answer.
+        Ask as :meth:`now` does when there is none, or when the two clocks of this machine have drifted apart.
         """
         measured, here = self._measured, uptime()
         if measured is None or abs(time_of_day() - here - measured.apart) > _MOST_DRIFT:

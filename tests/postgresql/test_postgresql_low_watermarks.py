@@ -190,7 +190,7 @@ def test_they_follow_a_clock_that_was_ahead(bench: Bench) -> None:
         bench.consume(4)
 
 
-def test_what_lowers_them_while_the_schema_is_applied_is_kept(
+def test_watermarks_that_are_lowered_while_the_schema_is_applied_are_kept(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"t{os.urandom(5).hex()}"

@@ -172,10 +172,10 @@ class World:
             self.send(1)
             self.ack(self.take(10))
             self.clock.advance(1)
-            low = self.run(
+            ((low,),) = self.run(
                 "SELECT low[1] FROM {0}.watermark JOIN {0}.shard USING (shard_key) WHERE time_shard = 0 AND number = 0"
             )
-            if low and low[0][0] > self.store.now() - 30_000_000:
+            if low is not None and low > self.store.now() - 30_000_000:
                 return
         raise AssertionError("the low watermarks stay")
 

@@ -1,4 +1,4 @@
-"""What reads of many shards and queues find them by, and counts, when plans were made before there were many rows."""
+"""Reads of many shards, lists of queues and counts, with plans made before there were many rows."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_late_send_that_claims_could_not_find_is_not_in_the_transaction_of_the
 ) -> None:
     make = BundleFactory(store.now)
     restricted = open_store(
-        role(SENDER.replace("INSERT, DELETE ON {s}.watermark", "SELECT ON {s}.watermark"))
+        role(SENDER.replace("INSERT, DELETE ON {s}.watermark", "INSERT ON {s}.watermark"))
     )
     with psycopg.connect(parse(schema_url)[0].conninfo) as app:
         joined = restricted.within(app)

@@ -2,11 +2,11 @@
 
     python tools/servers/postgresql.py run -- .venv/bin/python tools/scaling/old_snapshot.py --url {url}
 
-Messages are sent, claimed and acked one row each, in batches. Before them and after each part of them, claims of one
-message are measured: the entries of indexes that they read, most of which are dead, and the time. The
-first figures of a line are those of claims right after the messages: a claim crosses the dead entries of the last three
-to five seconds, and those of leases that would end then. The others are those of claims when the watermarks have passed
-both. The exit code is 1 when the time at rest has grown by more than --most.
+Messages are sent, claimed and acked one row each, in batches, and the queue is swept once a minute. Before them and
+after each part of them, claims of one message are measured: the entries of indexes that they read, most of which are
+dead, and the time. The first figures of a line are those of claims right after the messages: a claim crosses the dead
+entries of the last three to five seconds, and those of leases that would end then. The others are those of claims when
+the watermarks have passed both. The exit code is 1 when the time at rest has grown by more than --most.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ _CLAIM = f"""
 
 # The same in steps, where the other claims of the shard have ended. The shard comes with the transactions that had not.
 _SHARD = HOME_READ.replace(
-    "AS step FROM",
-    "AS step, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, "
+    "m.step FROM",
+    "m.step, pg_snapshot_xmin(pg_current_snapshot())::text::bigint, "
     "pg_snapshot_xmax(pg_current_snapshot())::text::bigint FROM",
 )
 _PROLONG = f"""

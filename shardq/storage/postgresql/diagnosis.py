@@ -31,7 +31,8 @@ _OLDEST_SNAPSHOT = """
 _DEAD = """
     SELECT relname::text, n_live_tup, n_dead_tup,
         coalesce(extract(epoch FROM clock_timestamp() - greatest(last_autovacuum, last_vacuum)), -1)::bigint
-    FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'group_low', 'key')
+    FROM pg_stat_user_tables
+    WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'group_low', 'key', 'watermark')
     ORDER BY n_dead_tup DESC
 """
 _MISSING_RIGHTS = """

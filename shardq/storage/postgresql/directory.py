@@ -19,8 +19,8 @@ HOME = """
 """
 """The keys of a shard: the first three values name it."""
 
-# The server is kept from finding the shards by their queues alone: with many queues it takes that for cheap, and then
-# reads all shards of the queue for each one that is named.
+# OFFSET 0 keeps the planner from finding shards by their queue alone. With many queues that seems cheap, but it reads
+# all shards of the queue for each named one.
 HOMES = """
     (
         SELECT u.n, q.queue_key, u.time_shard, u.number
@@ -32,7 +32,11 @@ HOMES = """
 
 _PIN = f"{HOME} FOR KEY SHARE OF s"
 _ENTER = """
-    INSERT INTO @shard (queue_key, time_shard, number) VALUES ($1, $2::int, $3::int) ON CONFLICT DO NOTHING
+    WITH entered AS (
+        INSERT INTO @shard (queue_key, time_shard, number) VALUES ($1, $2::int, $3::int) ON CONFLICT DO NOTHING
+        RETURNING shard_key
+    )
+    INSERT INTO @watermark (shard_key, late, step) SELECT shard_key, 0, 0 FROM entered
 """
 _LIST = """
     SELECT s.time_shard, s.number FROM @queue q JOIN @shard s ON s.queue_key = q.queue_key

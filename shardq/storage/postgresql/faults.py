@@ -19,6 +19,7 @@ from shardq.storage.abilities import Locked
 __all__ = ["is_disturbed", "is_elsewhere", "is_without_schema", "translate", "unconfirmed"]
 
 _DISTURBED = frozenset(("40001", "40P01"))
+_APPLY = "run `shardq schema apply`, or upgrade shardq if it is older than the schema"
 _WITHOUT_SCHEMA = frozenset(("3F000", "42P01"))
 _OF_ANOTHER_VERSION = frozenset(("42703", "42883"))
 _READ_ONLY = "25006"
@@ -54,7 +55,11 @@ _BUSY = {
 
 # The server's reasons for refusing a connection come without a code, and so do those of PgBouncer.
 _SAID = {
-    "authentication failed": "28P01",
+    "password authentication failed": "28P01",
+    '"trust" authentication failed': "28P01",
+    "SASL authentication failed": "28P01",
+    "certificate authentication failed": "28P01",
+    "no such user": "28P01",
     "no password supplied": "28P01",
     "no pg_hba.conf entry": "28000",
     "session is read-only": _READ_ONLY,
@@ -97,7 +102,7 @@ def translate(error: psycopg.Error, where: str, *, writing: bool = False) -> Sha
         return _broken(error, text, where, writing=writing)
     if code in _WITHOUT_SCHEMA | _OF_ANOTHER_VERSION:
         missing = code in _WITHOUT_SCHEMA
-        remedy = "create a queue, or run `shardq schema apply`" if missing else "run `shardq schema apply`"
+        remedy = "create a queue, or run `shardq schema apply`" if missing else _APPLY
         return SchemaMismatch(
             f"{where} lacks shardq's schema, or a part of it: {remedy} ({text})", missing=missing
         )

@@ -161,9 +161,13 @@ class JoinedSession(Session):
         self._on_loop: LoopCursor | None = None
         if isinstance(connection, OnLoop) and isinstance(self._driver, psycopg.AsyncConnection):
             self._on_loop = LoopCursor(self._driver, connection, begins=begins)
-        prepares = self.address.prepares
         self._sql = Sql(
-            self._driver, self.address.schema, self.now, outside, self._on_loop, prepares=prepares
+            self._driver,
+            self.address.schema,
+            self.now,
+            outside,
+            self._on_loop,
+            prepares=self.address.prepares,
         )
         ((database, isolation, server, schemas),) = self._translated_here(lambda sql: sql.all(_DATABASE))
         if server != outside.server:  # as far as is known: it may have started again

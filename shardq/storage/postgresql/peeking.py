@@ -152,8 +152,8 @@ _CONTAINING = f"""
     ) AS x ON x.first + x.count > a.position
     ORDER BY a.n
 """
-# The order keeps the server to the index of what is not processed. Otherwise a plan that was made when the history was
-# short reads all of it.
+# ORDER BY makes the planner use the index of unprocessed slices. A plan made while the history was short would
+# otherwise read all of the history.
 _PENDING = """
     SELECT {} FROM @slice s WHERE s.shard_key = $1 AND s.processed_at IS NULL ORDER BY s.priority, s.due OFFSET 0
 """

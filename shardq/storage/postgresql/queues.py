@@ -14,11 +14,8 @@ _INSERT = (
 )
 _SELECT = "SELECT m.version, q.name, q.settings, q.version FROM @meta m LEFT JOIN @queue q ON q.name = $1"
 _UPDATE = "UPDATE @queue SET settings = $1, version = $2::int WHERE name = $3 AND version = $4"
-# No name has a "~", which is behind all characters of names.
-_LIST = """
-    SELECT name FROM @queue WHERE name >= $1::text AND name < $1::text || '~' AND starts_with(name, $1::text)
-    ORDER BY name
-"""
+# "~" sorts after every character that a name may have.
+_LIST = "SELECT name FROM @queue WHERE name >= $1::text AND name < $1::text || '~' ORDER BY name"
 _KEY = "SELECT queue_key FROM @queue WHERE name = $1"
 _PIN = f"{_KEY} FOR KEY SHARE"
 

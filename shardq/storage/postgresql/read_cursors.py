@@ -5,7 +5,8 @@ them. A client that consumes raises the watermarks, once a second at most. A wri
 lowers them in the same transaction. They are hints: a deep probe uses none of them, and lowers those that hide
 messages.
 
-Each change inserts a row with a higher key and deletes the former one, so a read finds the last one before the dead.
+Each change inserts a row with a higher key and deletes the former one. So a read finds the current row before dead
+ones.
 
 In a shard of groups they are those of turns. A message of a group may be due long before those before it are gone, but
 its turn comes with the present.
@@ -49,10 +50,10 @@ WATERMARKS = """
 """
 """Joins the watermarks of the shard ``{0}`` as ``m``."""
 
-HOME_READ = HOME.replace(
-    "s.queue_key FROM", "s.queue_key, m.low, coalesce(m.late, 0) AS late, coalesce(m.step, 0) AS step FROM"
-).replace("WHERE", f"{WATERMARKS.format('s')} WHERE")
-"""The keys of a shard with its watermarks; ``late`` and ``step`` are 0 before the first ones."""
+HOME_READ = HOME.replace("s.queue_key FROM", "s.queue_key, m.low, m.late, m.step FROM").replace(
+    "WHERE", f"{WATERMARKS.format('s')} WHERE"
+)
+"""The keys of a shard with its watermarks."""
 
 _OF_PRIORITY = "{0}.low[p.priority + 1]"
 LOW = f"CASE WHEN {_OF_PRIORITY} <= {{1}} THEN {_OF_PRIORITY} ELSE {OLDEST} END"
@@ -71,37 +72,34 @@ _GUARD = TOO_LATE + LATE  # microseconds that the watermarks stay behind
 _RAISE = 1_000_000  # they are raised in such steps
 _NONE = 2**62
 
-# The row that was read is replaced, unless somebody has replaced it, or is about to. There is none at first.
+# Replaces the row that was read. If another transaction has replaced or locked it, changes nothing.
 _RAISE_TO = """
     WITH former AS (
         DELETE FROM @watermark w USING (
             SELECT shard_key, late, step FROM @watermark WHERE shard_key = $1 AND late = $2 AND step = $3
             FOR UPDATE SKIP LOCKED
         ) AS a
-        WHERE w.shard_key = a.shard_key AND w.late = a.late AND w.step = a.step RETURNING 1
+        WHERE w.shard_key = a.shard_key AND w.late = a.late AND w.step = a.step
+        RETURNING w.shard_key, w.late, w.step
     )
-    INSERT INTO @watermark (shard_key, late, step, low)
-    SELECT $1, $2, $3 + 1, $4::bigint[] WHERE set_config('synchronous_commit', 'off', true) = 'off' AND CASE
-        WHEN $2 + $3 > 0 THEN EXISTS (SELECT FROM former)
-        ELSE NOT EXISTS (SELECT FROM @watermark WHERE shard_key = $1)
-    END ON CONFLICT DO NOTHING
+    INSERT INTO @watermark (shard_key, late, step, low) SELECT shard_key, late, step + 1, $4::bigint[] FROM former
+    WHERE set_config('synchronous_commit', 'off', true) = 'off'
 """
-# It replaces nothing if somebody else has replaced the last row meanwhile.
+# Changes nothing if another transaction has replaced the last row meanwhile. The caller repeats it.
 _LOWER = """
-    WITH last AS MATERIALIZED (
-        SELECT shard_key, late, step FROM @watermark WHERE shard_key = $1 ORDER BY late DESC, step DESC LIMIT 1
-    ),
-    former AS (
-        DELETE FROM @watermark w USING last a
-        WHERE w.shard_key = a.shard_key AND w.late = a.late AND w.step = a.step RETURNING w.late, w.low
+    WITH former AS (
+        DELETE FROM @watermark w USING (
+            SELECT shard_key, late, step FROM @watermark WHERE shard_key = $1 ORDER BY late DESC, step DESC LIMIT 1
+        ) AS a
+        WHERE w.shard_key = a.shard_key AND w.late = a.late AND w.step = a.step
+        RETURNING w.shard_key, w.late, w.low
     )
     INSERT INTO @watermark (shard_key, late, step, low)
-    SELECT $1, coalesce(f.late, 0) + 1, 0, CASE WHEN f.low IS NOT NULL THEN ARRAY(
-        SELECT least(l, m) FROM unnest(f.low, $2::bigint[]) WITH ORDINALITY AS u (l, m, n) ORDER BY n
-    ) END
-    FROM (SELECT) AS one LEFT JOIN former f ON true WHERE f.late IS NOT NULL OR NOT EXISTS (SELECT FROM last)
-    ON CONFLICT DO NOTHING
+    SELECT shard_key, late + 1, 0, CASE WHEN low IS NOT NULL THEN ARRAY(
+        SELECT least(l, m) FROM unnest(low, $2::bigint[]) WITH ORDINALITY AS u (l, m, n) ORDER BY n
+    ) END FROM former
 """
+_IS_THERE = "SELECT FROM @watermark WHERE shard_key = $1 ORDER BY late DESC, step DESC LIMIT 1"
 _IS_AHEAD = f"{HEAD} AND {TURN} > {{0}} AND s.due <= {{0}}"
 _RELEASED = f"""
     SELECT s.priority, min(s.sent_due) FROM {PIECES} JOIN @slice s ON {CHOSEN}
@@ -227,8 +225,8 @@ def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
         sql.outside.write(_lower, shard_key, moments, durable=False)
     elif moments:
         lowest = [moments.get(priority, _NONE) for priority in PRIORITIES]
-        while not sql.run(_LOWER, shard_key, lowest):
-            pass
+        while not sql.run(_LOWER, shard_key, lowest) and sql.one(_IS_THERE, shard_key) is not None:
+            pass  # but for a shard that was dropped
 
 
 def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> None:

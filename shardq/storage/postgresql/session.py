@@ -55,11 +55,11 @@ class Session:
         carried_on: Callable[[], int] | None = None,
     ) -> None:
         self.address, self.now = address, now
-        # Within a transaction nothing is asked on another connection: a pooler may have none until this one ends.
-        self._carried_on = within = carried_on or now
+        # A transaction uses the last measurement: behind a pooler there may be no other connection until it ends.
+        self._carried_on = carried_on = carried_on or now
         self._pool = PerProcess(
             lambda: Pool(
-                partial(Connection, address, within),
+                partial(Connection, address, carried_on),
                 limit=pool_size,
                 patience=_FREE_SECONDS,
                 shortage=f"{address} other threads had all {pool_size} connections for {_FREE_SECONDS:g} s: use fewer, "
@@ -146,7 +146,7 @@ class Session:
             return self._transact(connection, change, args, _BEGIN.format(LONG))
         connection.notices.unconfirmed = ""
         try:
-            result = change(connection.sql, *args, self.now())
+            result = change(connection.sql, *args, self._carried_on())
         except psycopg.Error as error:
             raise self._failed(error, writing=True) from error
         self._check_confirmed(connection)

@@ -1,4 +1,4 @@
-"""The driver alone: the same bytes in the same bundles, without a queue. It is what shardq could reach at most."""
+"""The driver alone: the same bytes in the same bundles, without a queue: an upper bound for shardq."""
 
 from __future__ import annotations
 
