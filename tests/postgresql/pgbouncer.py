@@ -13,9 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from shardq.storage.postgresql.url import parse
+from tests.local_server import do_without
 from tests.processes import eventually
 
 __all__ = ["pooler"]
@@ -26,7 +25,7 @@ def pooler(url: str, **settings: object) -> Iterator[str]:
     """Start PgBouncer in transaction mode before a server; yield the URL through it. Settings replace these."""
     program = os.environ.get("SHARDQ_PGBOUNCER") or shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
     if not Path(program).exists():
-        pytest.skip("there is no `pgbouncer`: install Debian's package of that name")
+        do_without("there is no `pgbouncer`: install Debian's package of that name")
     host, port = parse(url)[0].hosts[0].split(":")
     with socket.create_server(("127.0.0.1", 0)) as free:
         own = free.getsockname()[1]
