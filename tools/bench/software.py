@@ -18,7 +18,7 @@ def _named(title: str, url: str | None) -> str:
         return f"SQLite {sqlite_version}"
     try:
         with shardq.connect(url) as client:
-            releases = [finding.value for finding in client.diagnose() if finding.name == "release"]
+            found = {finding.name: finding.value for finding in client.diagnose()}
     except shardq.ShardqError:  # its measurements say why; without them nothing needs a version
         return title
-    return " ".join([title, *releases])
+    return f"{title} {found.get('release', found.get('server', '')).removeprefix(title).strip()}".strip()
