@@ -226,7 +226,7 @@ def lower(sql: Sql, shard_key: int, moments: Mapping[int, int]) -> None:
     elif moments:
         lowest = [moments.get(priority, _NONE) for priority in PRIORITIES]
         while not sql.run(_LOWER, shard_key, lowest) and sql.one(_IS_THERE, shard_key) is not None:
-            pass  # but for a shard that was dropped
+            pass  # another transaction has replaced the row; of a dropped shard there is none
 
 
 def _lower(sql: Sql, shard_key: int, moments: Mapping[int, int], _now: int) -> None:
