@@ -72,7 +72,6 @@ class PostgresStore(KeyMethods):
         max_shards=100_000,
         max_forward_bytes=32 << 20,
         requests_at_once=8,
-        claims_beside_acks=True,
         signals=True,
         groups=True,
         transactions=True,
