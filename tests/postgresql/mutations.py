@@ -34,18 +34,20 @@ def _all(*defects: Defect) -> Defect:
     return stack
 
 
+def _in_acks(words: str, others: str) -> Defect:
+    return _all(*(_without(settling, name, words, others) for name in ("_DELETE_ONE", "_DELETE_MANY")))
+
+
 MUTATIONS: dict[str, Callable[[], Defect]] = {
     "removals of parts do not lock their bundle": lambda: _nothing(bundles, "lock"),
     "a claim takes what is free of what it wanted": lambda: _without(
         claims, "_CLAIM", "WHERE (SELECT count(*) FROM locked) = (SELECT count(*) FROM wanted)", ""
     ),
-    "an ack leaves the data": lambda: _all(
-        _without(settling, "_DELETE_ONE", "WHERE gone.is_long", "WHERE NOT gone.is_long"),
-        _without(settling, "_DELETE_WHOLE", "WHERE gone.is_long", "WHERE NOT gone.is_long"),
-    ),
-    "an ack does not compare the token": lambda: _all(
-        _without(settling, "_DELETE_ONE", "AND s.token IS NOT DISTINCT FROM $6", "AND $6::uuid IS NOT NULL"),
-        _without(settling, "_DELETE_WHOLE", "AND s.token IS NOT DISTINCT FROM a.token", ""),
+    "an ack leaves the data": lambda: _in_acks("a.is_whole AND a.is_long", "a.is_whole AND NOT a.is_long"),
+    "an ack does not compare the token": lambda: _in_acks("AND s.token IS NOT DISTINCT FROM a.token", ""),
+    "an ack of a part does not lock what is left": lambda: _in_acks("FOR KEY SHARE OF s SKIP LOCKED", ""),
+    "an ack of the front of a slice deletes it": lambda: _in_acks(
+        "s.count > a.count AS is_longer", "false AS is_longer"
     ),
 }
 """Each by what is wrong then."""

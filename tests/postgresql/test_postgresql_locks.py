@@ -61,6 +61,26 @@ def test_acks_beside_that_of_a_locked_message_succeed(client: shardq.Client, sch
     client.delete_queue(queue.name)
 
 
+def test_a_part_that_a_long_transaction_acks_keeps_nobody_from_extending_the_others(
+    client: shardq.Client, schema_url: str
+) -> None:
+    queue = client.create_queue(f"l{os.urandom(5).hex()}", shards=1, time_shards=1)
+    queue.producer().send_many([b"x"] * 3)
+    consumer = queue.consumer()
+    parts = [consumer.receive(1) for _ in range(3)]
+    with psycopg.connect(parse(schema_url)[0].conninfo) as app:
+        with client.transaction(connection=app) as within:
+            within.queue(queue.name).ack([parts[0][0].receipt])
+        for part in parts[1:]:
+            part.extend(60)
+        app.commit()
+    assert queue.counts().in_flight == 2
+    for part in parts[1:]:
+        part.ack()
+    assert queue.counts().in_flight == 0
+    client.delete_queue(queue.name)
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 def test_settlements_of_several_shards_take_their_locks_in_one_order(
     store: PostgresStore, shard: Shard, schema_url: str, in_order: bool

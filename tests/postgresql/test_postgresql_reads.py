@@ -222,6 +222,15 @@ def parts(world: World) -> None:
     world.ack(world.take(10, world.target), world.target)
 
 
+def fronts(world: World) -> None:
+    """Ack a whole bundle with a part of another one, and the rest one message after the other."""
+    world.send(2, messages=3)
+    world.ack(world.take(4))
+    (rest,) = world.take(2)
+    for at in range(rest.first, 3):
+        world.ack((Span(rest.bundle_id, at, 1, rest.token),))
+
+
 def groups(world: World) -> None:
     world.send(5, world.grouped, messages=2)
     world.ack(world.take(5, world.grouped), world.grouped)
@@ -284,7 +293,7 @@ def removal(world: World) -> None:
     world.ack(world.take(5))
 
 
-STEPS = (single, bulk, parts, long, groups, lapsed, offers, keys, registration, repeated, removal)
+STEPS = (single, bulk, parts, fronts, long, groups, lapsed, offers, keys, registration, repeated, removal)
 
 
 @contextmanager

@@ -29,9 +29,9 @@ def counted(proxied: str, shard: Shard) -> Iterator[PostgresStore]:
     store.close()
 
 
-def taken(store: PostgresStore, shard: Shard) -> tuple[Span, ...]:
+def taken(store: PostgresStore, shard: Shard, limit: int = 500) -> tuple[Span, ...]:
     token = os.urandom(16)
-    slices = store.claim(Claim(shard, token, 500, MINUTE)).slices
+    slices = store.claim(Claim(shard, token, limit, MINUTE)).slices
     return tuple(Span(each.bundle.id, each.first, each.count, token) for each in slices)
 
 
@@ -67,3 +67,21 @@ def test_an_append_is_one_request_while_nobody_waits_and_so_are_a_claim_and_an_a
         proxy.arm(-1)
         assert counted.acknowledge(Acknowledge(shard, spans)) == Fenced()
         assert proxy.commands == ["WITH"]
+
+
+def test_acks_of_parts_of_a_bundle_are_one_request_each_but_the_last(
+    counted: PostgresStore, proxy: PostgresProxy, shard: Shard
+) -> None:
+    make = BundleFactory(counted.now)
+    counted.append(Append(shard, (make(10, data=b"x" * 5000), make(1)), fresh=True))
+    parts = [taken(counted, shard, limit) for limit in (4, 2, 5)]
+    fronts = [(Span(span.bundle_id, at, 1, span.token),) for (span,) in parts[:1] for at in range(4)]
+    for spans in [*fronts, parts[1]]:
+        proxy.arm(-1)
+        assert counted.acknowledge(Acknowledge(shard, spans)) == Fenced()
+        assert proxy.commands == ["WITH"]
+    proxy.arm(-1)
+    assert counted.acknowledge(Acknowledge(shard, parts[2])) == Fenced()
+    assert proxy.commands[0] == "WITH"
+    assert proxy.commands[-1] == "COMMIT"
+    assert counted.count(shard).ready == counted.count(shard).in_flight == 0

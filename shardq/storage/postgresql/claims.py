@@ -77,7 +77,7 @@ _CLAIM = f"""
     locked AS MATERIALIZED (
         SELECT w.*, s.deliveries, s.unstarted, s.token
         FROM wanted w JOIN @slice s ON s.shard_key = w.shard_key AND s.bundle_id = w.bundle_id AND s.first = w.first
-        WHERE s.due = w.due AND s.count = w.count AND s.processed_at IS NULL FOR UPDATE OF s SKIP LOCKED
+        WHERE s.due = w.due AND s.count = w.count AND s.processed_at IS NULL FOR NO KEY UPDATE OF s SKIP LOCKED
     ),
     free AS MATERIALIZED (
         SELECT * FROM locked WHERE (SELECT count(*) FROM locked) = (SELECT count(*) FROM wanted)
@@ -118,7 +118,7 @@ _TAKE = f"""
             FROM @slice s
             WHERE s.shard_key = $1 AND s.priority = p.priority AND s.due >= {LOW.format("m", "$2")} AND s.due <= $2
             AND s.processed_at IS NULL
-            ORDER BY {_NEXT} LIMIT $5 FOR UPDATE OF s SKIP LOCKED
+            ORDER BY {_NEXT} LIMIT $5 FOR NO KEY UPDATE OF s SKIP LOCKED
         ) AS x WHERE h.shard_key = $1 LIMIT $5
     ),
     taken AS MATERIALIZED (

@@ -17,13 +17,14 @@ from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, RowKeys, pinned, row_keys_of
 from shardq.storage.postgresql.locks import lock
 from shardq.storage.postgresql.read_cursors import LATE, lower_released
-from shardq.storage.postgresql.rows import STILL_BEHIND, UNDELIVERED, Change, Piece
+from shardq.storage.postgresql.rows import CHOSEN, STILL_BEHIND, UNDELIVERED, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
 from shardq.storage.requests import Acknowledge, Append, Extend, Fenced, Forward, Release, Span
 
 __all__ = [
     "acknowledge",
-    "delete_whole",
+    "acknowledge_in_steps",
+    "delete_at_once",
     "extend",
     "forward",
     "is_durable",
@@ -49,58 +50,54 @@ _PUT_BACK = Change(f"""
     due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO},
     turn = CASE WHEN s.message_group <> '' THEN $4 - {LATE} END
 """)
-# Bundles that were not cut, as most are, if all of the spans hold one whole, and nobody has locked it. A claim may
-# hold many under its token, so they are found by their keys, and the token is compared as no index can.
-_DELETE_WHOLE = f"""
+# If each span is a slice or the front of one, and nobody has locked it. A claim may hold many under its token, so they
+# are found by their keys, and the token is compared as no index can.
+# Whether a bundle ends with a slice depends on its others. Two acks of the last two would each see the other. So one
+# that stays is locked: meanwhile it can be claimed, but not deleted. If there is none, nothing is deleted here.
+# A transaction of the application locks none: it may take long, and others could not extend that lease.
+_DELETE = f"""
     WITH row_keys AS MATERIALIZED ({HOME}),
     held AS MATERIALIZED (
-        SELECT x.* FROM row_keys CROSS JOIN unnest($4::uuid[], $5::int[], $6::uuid[]) AS a (bundle_id, count, token)
-        CROSS JOIN LATERAL (
-            SELECT s.shard_key, s.bundle_id, s.data IS NULL AS is_long FROM @slice s
-            WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = a.bundle_id AND s.first = 0 AND s.count = a.count
-            AND s.token IS NOT DISTINCT FROM a.token AND s.sent_count = a.count AND s.processed_at IS NULL
+        SELECT x.* FROM row_keys CROSS JOIN {{0}} AS a (bundle_id, first, count, token) CROSS JOIN LATERAL (
+            SELECT s.shard_key, s.bundle_id, s.first, a.count, s.count > a.count AS is_longer,
+                a.count = s.sent_count AS is_whole, s.data IS NULL AS is_long
+            FROM @slice s
+            WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first
+            AND s.count >= a.count AND s.token IS NOT DISTINCT FROM a.token AND s.processed_at IS NULL
             FOR UPDATE OF s SKIP LOCKED
         ) AS x
     ),
-    gone AS (
-        DELETE FROM @slice s USING held
-        WHERE (SELECT count(*) FROM held) = $7 AND s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id
-        AND s.first = 0
-        RETURNING s.shard_key, s.bundle_id, held.is_long
+    others AS MATERIALIZED (
+        SELECT x.* FROM held CROSS JOIN LATERAL (
+            SELECT s.first FROM @slice s
+            WHERE s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id AND s.first <> held.first
+            ORDER BY s.first DESC LIMIT 1 FOR KEY SHARE OF s SKIP LOCKED
+        ) AS x WHERE $10 AND NOT (held.is_longer OR held.is_whole)
     ),
+    done AS MATERIALIZED (
+        SELECT * FROM held WHERE (SELECT count(*) FROM held) = $8 AND (
+            SELECT count(*) FROM held WHERE NOT (is_longer OR is_whole)
+        ) = (SELECT count(*) FROM others)
+    ),
+    shorter AS (
+        UPDATE @slice s SET first = s.first + a.count, count = s.count - a.count FROM done a
+        WHERE a.is_longer AND {CHOSEN}
+    ),
+    gone AS (DELETE FROM @slice s USING done a WHERE NOT a.is_longer AND {CHOSEN}),
     data AS (
-        DELETE FROM @bundle_data d USING gone
-        WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
+        DELETE FROM @bundle_data d USING done a
+        WHERE a.is_whole AND a.is_long AND d.shard_key = a.shard_key AND d.bundle_id = a.bundle_id
     ),
     known AS (
         INSERT INTO @finished (period, queue_key, bundle_id)
-        SELECT $8, row_keys.queue_key, gone.bundle_id FROM row_keys, gone
+        SELECT $9, row_keys.queue_key, a.bundle_id FROM row_keys, done a WHERE a.is_whole
     )
-    SELECT count(*) FROM gone
+    SELECT count(*) FROM done
 """
-
-
-# The same of one bundle, without arrays.
-_DELETE_ONE = f"""
-    WITH held AS MATERIALIZED (
-        SELECT s.shard_key, row_keys.queue_key, s.bundle_id
-        FROM ({HOME}) AS row_keys JOIN @slice s ON s.shard_key = row_keys.shard_key
-        WHERE s.bundle_id = $4 AND s.first = 0 AND s.count = $5 AND s.token IS NOT DISTINCT FROM $6
-        AND s.sent_count = $5 AND s.processed_at IS NULL
-        FOR UPDATE OF s SKIP LOCKED
-    ),
-    gone AS (
-        DELETE FROM @slice s USING held
-        WHERE s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id AND s.first = 0
-        RETURNING s.shard_key, held.queue_key, s.bundle_id, s.data IS NULL AS is_long
-    ),
-    data AS (
-        DELETE FROM @bundle_data d USING gone
-        WHERE gone.is_long AND d.shard_key = gone.shard_key AND d.bundle_id = gone.bundle_id
-    ),
-    known AS (INSERT INTO @finished (period, queue_key, bundle_id) SELECT $7, gone.queue_key, gone.bundle_id FROM gone)
-    SELECT count(*) FROM gone
-"""
+_DELETE_MANY = _DELETE.format("unnest($4::uuid[], $5::int[], $6::int[], $7::uuid[])")
+_DELETE_ONE = _DELETE.format(
+    "(VALUES ($4::uuid, $5::int, $6::int, $7::uuid))"
+)  # arrays cost as much as the rest
 
 
 def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
@@ -153,34 +150,34 @@ def is_plain(request: Acknowledge) -> bool:
     return not (request.keep or request.moved or request.shard.is_grouped)
 
 
-def delete_whole(sql: Sql, request: Acknowledge, now: int) -> bool:
-    """Delete the bundles that the spans hold whole, in one statement; False, and nothing deleted, if some do not."""
-    whole = sorted({(span.bundle_id, span.count, span.token) for span in request.spans if span.first == 0})
-    if len(whole) < len(request.spans) or not whole:
+def delete_at_once(sql: Sql, request: Acknowledge, now: int) -> bool:
+    """Delete what the spans name, in one statement; False, and nothing deleted, when that does not do."""
+    spans = [
+        (Id(span.bundle_id), span.first, span.count, Id(span.token)) for span in sorted(set(request.spans))
+    ]
+    if len({span[0] for span in spans}) < len(request.spans) or not spans:
         return False
+    is_one = len(spans) == 1
+    names: Sequence[object] = spans[0] if is_one else [list(column) for column in zip(*spans, strict=True)]
     shard = request.shard
-    if len(whole) == 1:
-        bundle_id, count, token = whole[0]
-        one = (Id(bundle_id), count, Id(token), bundles.period_of(now))
-        ((gone,),) = sql.changed(_DELETE_ONE, shard.queue, shard.time_shard, shard.number, *one)
-        return bool(gone)
-    ids, counts, tokens = zip(*whole, strict=True)
-    ((gone,),) = sql.changed(
-        _DELETE_WHOLE,
+    ((deleted,),) = sql.changed(
+        _DELETE_ONE if is_one else _DELETE_MANY,
         *(shard.queue, shard.time_shard, shard.number),
-        [Id(each) for each in ids],
-        list(counts),
-        [Id(each) for each in tokens],
-        len(whole),
-        bundles.period_of(now),
+        *names,
+        *(len(spans), bundles.period_of(now), sql.outside is None),
     )
-    return bool(gone)
+    return bool(deleted)
 
 
 def acknowledge(sql: Sql, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
-    if is_plain(request) and delete_whole(sql, request, now):
+    if is_plain(request) and delete_at_once(sql, request, now):
         return Fenced()
+    return acknowledge_in_steps(sql, request, now)
+
+
+def acknowledge_in_steps(sql: Sql, request: Acknowledge, now: int) -> Fenced:
+    """Do the same in several statements, which wait for others."""
     row_keys, held = _hold(sql, request.shard, request.spans)
     if row_keys:
         pieces = cut(sql, row_keys, held.slices)

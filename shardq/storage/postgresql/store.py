@@ -199,8 +199,8 @@ class PostgresStore(KeyMethods):
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish messages that are still held."""
         fenced = Fenced()
-        if not (settling.is_plain(request) and self.session.statement(settling.delete_whole, request)):
-            fenced = self.session.write(settling.acknowledge, request, briefly=True)
+        if not (settling.is_plain(request) and self.session.statement(settling.delete_at_once, request)):
+            fenced = self.session.write(settling.acknowledge_in_steps, request, briefly=True)
         self._settled(request)
         return fenced
 
