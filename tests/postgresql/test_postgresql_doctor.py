@@ -142,6 +142,22 @@ def test_rows_that_the_schema_has_for_the_planner_are_not_counted(
     assert [found[f"table {name}"].value.split(",")[0] for name, _ in live] == ["0 rows"] * 3
 
 
+def test_tables_without_statistics_are_named(
+    open_store: Callable[..., PostgresStore], schema_url: str
+) -> None:
+    store, address = open_store(), parse(schema_url)[0]
+    store.create_schema()
+    assert not told(store)["statistics"].warning
+    with psycopg.connect(address.conninfo, autocommit=True) as connection:
+        connection.execute(
+            "DELETE FROM pg_statistic WHERE starelid = %s::regclass", (f"{address.schema}.slice",)
+        )
+        found = told(store)["statistics"]
+        assert (found.ok, found.warning, found.value.split(":")[0]) == (True, True, "none of slice")
+        connection.execute(f"ANALYZE {address.schema}.slice")
+    assert not told(store)["statistics"].warning
+
+
 def test_a_server_that_cannot_be_reached_is_told(open_store: Callable[..., PostgresStore]) -> None:
     (found,) = open_store("postgresql://127.0.0.1:1/db").diagnose()
     assert not found.ok and "cannot be reached" in found.value

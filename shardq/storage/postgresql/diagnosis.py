@@ -35,6 +35,14 @@ _DEAD = """
     WHERE schemaname = $1 AND relname IN ('slice', 'bundle_data', 'group_low', 'key', 'watermark')
     ORDER BY n_dead_tup DESC
 """
+# Those of tables that this user may read.
+_WITHOUT_STATISTICS = """
+    SELECT relname::text FROM pg_class
+    WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND relname = ANY ($2::text[])
+    AND has_table_privilege(oid, 'SELECT')
+    AND NOT EXISTS (SELECT FROM pg_stats WHERE schemaname = $1 AND tablename = relname)
+    ORDER BY relname
+"""
 _MISSING_RIGHTS = """
     SELECT wanted, array_agg(relname::text ORDER BY relname)
     FROM pg_class, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE', 'TRUNCATE']) AS wanted
@@ -81,6 +89,7 @@ def _findings(sql: Sql, address: Address) -> Iterator[Finding]:
     if found.ok:
         yield _rights(sql, address)
         yield _indexes(sql, address)
+        yield _statistics(sql, address)
     yield _snapshot(sql)
     yield from _tables(sql, address)
 
@@ -122,6 +131,18 @@ def _indexes(sql: Sql, address: Address) -> Finding:
         ok=not missing,
         value=f"missing or not valid: {', '.join(missing)}" if missing else "all",
         remedy="drop those that are not valid; `shardq schema print --store postgresql` shows how they are made",
+    )
+
+
+def _statistics(sql: Sql, address: Address) -> Finding:
+    """Report the tables that the planner knows nothing of: a dump has no statistics, and autovacuum makes none here."""
+    missing = [name for (name,) in sql.all(_WITHOUT_STATISTICS, address.schema, list(_OF_NO_SHARD))]
+    return Finding(
+        "statistics",
+        ok=True,
+        value=f"none of {', '.join(missing)}: claims may read whole shards" if missing else "of all tables",
+        remedy="run ANALYZE, as is needed after a restore",
+        warning=bool(missing),
     )
 
 
