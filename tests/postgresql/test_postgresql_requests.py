@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from shardq.base.shard import Shard
@@ -85,3 +86,30 @@ def test_acks_of_parts_of_a_bundle_are_one_request_each_but_the_last(
     assert proxy.commands[0] == "WITH"
     assert proxy.commands[-1] == "COMMIT"
     assert counted.count(shard).ready == counted.count(shard).in_flight == 0
+
+
+def test_claims_of_a_cut_bundle_read_its_data_once(
+    counted: PostgresStore, proxy: PostgresProxy, shard: Shard
+) -> None:
+    bundle = BundleFactory(counted.now)(30, data=b"x" * 5000)
+    counted.append(Append(shard, (bundle,), fresh=True))
+    for number in range(3):
+        proxy.arm(-1)
+        (piece,) = counted.claim(Claim(shard, os.urandom(16), 10, MINUTE)).slices
+        assert (piece.first, piece.bundle) == (10 * number, bundle)
+        assert proxy.commands == (["WITH"] if number else ["WITH", "SELECT"])
+
+
+@pytest.mark.parametrize(("shards", "size"), [(9, 5000), (1, 300_000)], ids=["many bundles", "a large one"])
+def test_data_that_is_not_kept_is_read_again(
+    counted: PostgresStore, proxy: PostgresProxy, shard: Shard, shards: int, size: int
+) -> None:
+    make = BundleFactory(counted.now)
+    those = [msgspec.structs.replace(shard, number=number) for number in range(shards)]
+    for each in those:
+        counted.append(Append(each, (make(20, data=b"x" * size),)))
+        counted.claim(Claim(each, os.urandom(16), 10, MINUTE))
+    proxy.arm(-1)
+    (piece,) = counted.claim(Claim(shard, os.urandom(16), 10, MINUTE)).slices
+    assert len(piece.bundle.data) == size
+    assert proxy.commands == ["WITH", "SELECT"]

@@ -24,10 +24,10 @@ from shardq.storage.postgresql.locks import BRIEF, claims_number, lock_claims
 from shardq.storage.postgresql.read_cursors import HOME_READ, LOW, WATERMARKS, LowWatermarks, Read, raise_to
 from shardq.storage.postgresql.rows import BUNDLE, CHOSEN, NOT_BLOCKED, STILL_BEHIND, bundle_of
 from shardq.storage.postgresql.session import Session
-from shardq.storage.requests import Claim, Claimed, ClaimedSlice
+from shardq.storage.requests import Bundle, Claim, Claimed, ClaimedSlice
 from shardq.storage.writing import after_a_write
 
-__all__ = ["Claims", "Taken", "read"]
+__all__ = ["Claims", "Taken"]
 
 _FEW_ROWS = 16  # that are read, as bundles may have many messages each
 
@@ -134,6 +134,10 @@ _TAKE = f"""
     RETURNING a.priority, a.due, a.bundle_id, {_ROW}, (SELECT count(*) FROM free)
 """
 _STATUS, _COLUMNS = 9, 6  # before what is taken, and there before the columns of the bundle
+_KEPT, _KEPT_BYTES = (
+    8,
+    262_144,
+)  # bundles, and the data of each at most: as long as a producer makes them by default
 _PAUSES = (0.0005, 0.001, 0.002, 0.004)  # seconds between attempts
 
 
@@ -167,6 +171,7 @@ class Claims:
     def __init__(self) -> None:
         self._of_a_row = 1.0  # how many messages the rows had that were taken last
         self._watermarks = LowWatermarks()
+        self._cut: dict[Shard, Bundle] = {}  # those whose rest is likely to be claimed next
 
     def take(self, session: Session, request: Claim) -> Taken:
         """Hide up to the limit of deliverable messages, or again what the token holds."""
@@ -180,6 +185,26 @@ class Claims:
         taken, read = session.write(_take_alone, request, durable=False)
         self._raise(session, request.shard, read)
         return taken
+
+    def read(self, session: Session, shard: Shard, taken: Taken) -> Claimed:
+        """Return the slices with the data of all; those that were purged since are left out.
+
+        The data of a bundle whose rest is left is kept for the next claim, which would read all of it again.
+        """
+        data: dict[bytes, bytes] = {}
+        cut, long = self._cut.pop(shard, None), set(taken.long)
+        if cut is not None and cut.id in long:
+            data[cut.id] = cut.data
+            long.remove(cut.id)
+        if long:
+            data |= session.read(bundles.data_of, taken.shard_key, long)
+        claimed = taken.claimed(data)
+        for piece in claimed.slices[-1:]:
+            if piece.first + piece.count < piece.bundle.count and len(piece.bundle.data) <= _KEPT_BYTES:
+                if len(self._cut) >= _KEPT:
+                    self._cut.clear()
+                self._cut[shard] = piece.bundle
+        return claimed
 
     def _take_at_once(self, session: Session, request: Claim, rows: list[Row]) -> Taken | None:
         """Return what is taken without waiting for anybody; None, and nothing was taken, if others are in the way.
@@ -282,8 +307,3 @@ def _take(sql: Sql, shard_key: int, request: Claim, now: int) -> list[Row]:
             break
         most = min(wanted, 4 * most)
     return rows
-
-
-def read(sql: Sql, taken: Taken) -> Claimed:
-    """Return the slices with the data of all; those that were purged since are left out."""
-    return taken.claimed(bundles.data_of(sql, taken.shard_key, taken.long))

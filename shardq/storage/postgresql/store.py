@@ -194,7 +194,7 @@ class PostgresStore(KeyMethods):
         """Take messages in one statement as a rule; long data is read after it."""
         taken = self._claims.take(self.session, request)
         with after_a_write():
-            return self.session.read(claims.read, taken) if taken.long else taken.claimed({})
+            return self._claims.read(self.session, request.shard, taken)
 
     def acknowledge(self, request: Acknowledge) -> Fenced:
         """Finish messages that are still held."""
