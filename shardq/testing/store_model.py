@@ -188,11 +188,12 @@ class GroupModel(ShardModel):
         answer: Sequence[Message] = (),
     ) -> list[ModelMessage]:
         """Check which messages a store took, and take them; or hold again what the token holds."""
-        if not self.held_by(token):
+        again = self.held_by(token)
+        if not again:
             self._check(answer, limit, now)
-        taken = self.held_by(token) or [self.messages[key] for key in answer]
+        taken = again or [self.messages[key] for key in answer]
         self._hold(taken, token, until, started=started)
-        for messages in self.groups():
+        for messages in () if again else self.groups():
             if any(each.token == token for each in messages):
                 self._strip([each for each in messages if each.token not in (None, token)], now)
         return taken
