@@ -24,7 +24,7 @@ MOST_THREADS = 64
 _PAGE = 500  # of what is iterated over
 _CLOSED_CHECK_SECONDS = 1.0  # between two checks whether a loop was closed
 
-_CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect()"
+_CLOSED = "this asyncio client is closed: open another one with shardq.aio.connect() or client.transaction()"
 _ENDED = (
     "the main thread has ended, so Python makes no calls in threads: join the threads of event loops in it"
 )

@@ -30,9 +30,10 @@ RECEIVER = """
     GRANT USAGE ON SCHEMA {s} TO {r};
     GRANT SELECT ON ALL TABLES IN SCHEMA {s} TO {r};
     GRANT INSERT, UPDATE, DELETE ON {s}.slice TO {r};
-    GRANT UPDATE (number), DELETE ON {s}.shard TO {r};
+    GRANT INSERT, UPDATE (number), DELETE ON {s}.shard TO {r};
     GRANT UPDATE (version) ON {s}.queue TO {r};
     GRANT DELETE ON {s}.bundle_data, {s}.key TO {r};
+    GRANT INSERT ON {s}.bundle_data TO {r};
     GRANT UPDATE (place), DELETE ON {s}.group_low TO {r};
     GRANT INSERT, UPDATE (step), DELETE ON {s}.watermark TO {r};
     GRANT INSERT, TRUNCATE, UPDATE ON {s}.finished, {s}.finished_0, {s}.finished_1, {s}.finished_2, {s}.finished_3,
@@ -82,6 +83,21 @@ def test_a_role_that_sends_and_one_that_receives_do_no_more(
                 receiver.delete_queue(queue.name)
         assert queue.counts().ready == 1
         owner.delete_queue(queue.name)
+
+
+def test_a_role_that_receives_makes_dead_letters(schema_url: str, role: Callable[[str], str]) -> None:
+    with shardq.connect(schema_url, retry_seconds=1) as owner:
+        queue = owner.create_queue(f"r{os.urandom(5).hex()}", max_deliveries=1)
+        queue.producer().send_many([b"short", b"long" * 1000])
+        queue.producer().send(b"grouped", group="g")
+        with shardq.connect(role(RECEIVER), retry_seconds=1) as receiver:
+            with receiver.queue(queue.name).consumer() as consumer:
+                for batch in consumer.batches(10, wait=1):
+                    batch.release(reason="broken")
+            dead = receiver.queue(f"{queue.name}.dead")
+            assert sorted(message.body for message in dead.peek(10)) == [b"grouped", b"long" * 1000, b"short"]
+        for name in (queue.name, f"{queue.name}.dead"):
+            owner.delete_queue(name)
 
 
 def test_a_role_without_a_connection_left_is_told_the_remedies_and_works_when_it_has_some(

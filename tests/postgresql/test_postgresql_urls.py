@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not installed")
@@ -9,6 +11,8 @@ psycopg = pytest.importorskip("psycopg", reason="the extra `postgresql` is not i
 from psycopg.conninfo import conninfo_to_dict  # noqa: E402
 
 import shardq  # noqa: E402
+from shardq.storage.postgresql.session import Session  # noqa: E402
+from shardq.storage.postgresql.signals import Channel  # noqa: E402
 from shardq.storage.postgresql.url import parse  # noqa: E402
 
 SECRET = "tops3cr3t"
@@ -48,6 +52,13 @@ def test_an_option_of_the_url_goes_before_what_the_store_sets() -> None:
 def test_the_text_of_an_address_has_no_login() -> None:
     address, _ = parse(f"postgresql://user:{SECRET}@h/db")
     assert SECRET not in f"{address} {address!r}"
+
+
+def test_the_name_of_the_channel_is_the_subject_of_a_sentence_in_the_log() -> None:
+    address, _ = parse("postgresql://h/db")
+    assert Channel(cast(Session, None), address).name.startswith(
+        "the notification channel of PostgreSQL at h"
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_nothing_is_done_after_the_block(run) -> None:
         async with client.transaction(connection=connection) as within:
             producer = (await within.queue(queue.name)).producer()
             await producer.send(b"x")
-        with pytest.raises(shardq.Closed):
+        with pytest.raises(shardq.Closed, match=r"or client\.transaction\(\)"):
             await producer.send(b"after the block")
         await connection.commit()
         assert (await queue.counts()).ready == 1

@@ -144,7 +144,7 @@ def test_a_database_of_the_same_name_on_another_server_is_refused(
     with local_server("postgresql", "--without-fsync") as (url, _), shardq.connect(url) as other:
         other.create_queue(queue.name)
         with psycopg.connect(url) as app:
-            with pytest.raises(shardq.InvalidSetting, match="of another server"):
+            with pytest.raises(shardq.InvalidSetting, match=r"of another server: .*, schema '[^',]+'$"):
                 client.transaction(connection=app)
             with other.transaction(connection=app) as within:
                 within.queue(queue.name).producer().send(b"x")

@@ -212,7 +212,7 @@ def test_it_is_over_with_the_transaction(
     with pytest.raises(shardq.Closed):
         producer.send(b"one")
     within.close()
-    with pytest.raises(shardq.Closed):
+    with pytest.raises(shardq.Closed, match=r"or client\.transaction\(\)"):
         within.queue("orders")
     assert queue.counts().ready == 0
 

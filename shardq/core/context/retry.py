@@ -97,7 +97,9 @@ class Retry:
     def check_open(self) -> None:
         """Raise Closed after :meth:`close`."""
         if self.closed:
-            raise Closed("this client is closed: open another one with shardq.connect()")
+            raise Closed(
+                "this client is closed: open another one with shardq.connect() or client.transaction()"
+            )
 
     def within(
         self, seconds: float | None = None, *, since: float | None = None

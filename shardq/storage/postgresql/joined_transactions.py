@@ -175,8 +175,8 @@ class JoinedSession(Session):
         if database != self.address.database or server != outside.server:
             where = "" if server == outside.server else " of another server"
             raise InvalidSetting(
-                f"connection={shown(connection)} is to the database {database!r}{where}, not to {self.address}: "
-                "connect to the database of the queues"
+                f"connection={shown(connection)} is to the database {database!r}{where}: connect to the database of "
+                f"the queues, {str(self.address).rstrip(',')}"
             )
         if isolation != READ_COMMITTED:
             raise InvalidSetting(

@@ -52,7 +52,7 @@ class Channel:
         """The numbers of the lock of clients that wait, and of that of appends."""
         self.channel = f"shardq_{digest.hex()}"
         """The channel of the server."""
-        self.name = f"the notifications of {address}"
+        self.name = f"the notification channel of {address}"
 
     def publish(self, queues: Collection[str]) -> bool:
         """Send the names once, as consumers also read now and then."""
