@@ -99,13 +99,10 @@ def change_text(difference: Difference) -> str:
 
 
 def apply_difference(client: Client, difference: Difference) -> None:
-    """Create or alter the queue. Errors are those of ``create_queue`` and ``alter``; it can be repeated.
-
-    A queue that another program has created since the differences were read is altered.
-    """
+    """Create or alter the queue. Errors are those of ``create_queue`` and ``alter``; it can be repeated."""
     settings: Any = difference.settings
     if difference.action == "create":
-        with suppress(QueueExists):
+        with suppress(QueueExists):  # created by another program since then
             client.create_queue(difference.queue, **settings)
             return
     client.queue(difference.queue).alter(**settings)
