@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -16,7 +17,7 @@ from shardq.base.texts import kind_of, shown
 from shardq.cli.printing import value_text
 from shardq.client import Client
 from shardq.core.settings import QueueSettings
-from shardq.errors import InvalidName, InvalidSetting, QueueNotFound
+from shardq.errors import InvalidName, InvalidSetting, QueueExists, QueueNotFound
 
 __all__ = ["apply_difference", "change_text", "differences", "read_declarations", "settings_difference"]
 
@@ -101,9 +102,10 @@ def apply_difference(client: Client, difference: Difference) -> None:
     """Create or alter the queue. Errors are those of ``create_queue`` and ``alter``; it can be repeated."""
     settings: Any = difference.settings
     if difference.action == "create":
-        client.create_queue(difference.queue, **settings)
-    else:
-        client.queue(difference.queue).alter(**settings)
+        with suppress(QueueExists):  # created by another program since then
+            client.create_queue(difference.queue, **settings)
+            return
+    client.queue(difference.queue).alter(**settings)
 
 
 def _table(path: str | Path, name: str, value: object) -> Mapping[str, Any]:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from shardq.base.shard import Shard
-from shardq.errors import Closed, OutcomeUnknown, StoreUnavailable
+from shardq.errors import Closed, OutcomeUnknown, ShardqError, StoreUnavailable
 from shardq.storage.abilities import TransactionEnded
 from shardq.storage.requests import Append, Bundle
 
-__all__ = ["after_a_write", "append_in_parts", "attempts", "parts", "reporting_done"]
+__all__ = ["after_a_write", "append_in_parts", "attempts", "optional", "parts", "reporting_done"]
 
 
 @contextmanager
@@ -29,6 +29,21 @@ def reporting_done(done: Callable[[], str]) -> Iterator[None]:
         if not (what := done()):
             raise
         raise OutcomeUnknown(f"{what} ({error})") from error
+
+
+@contextmanager
+def optional() -> Iterator[None]:
+    """Suppress errors of work that another call completes, but not the end of the application's transaction.
+
+    A driver may end the block of a transaction without an error when the server has ended it before. So the application
+    would believe that its own rows are stored.
+    """
+    try:
+        yield
+    except TransactionEnded:
+        raise
+    except ShardqError:
+        pass
 
 
 def after_a_write(begun: Callable[[], object] = lambda: True) -> AbstractContextManager[None]:

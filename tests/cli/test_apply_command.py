@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import shardq
+from shardq.cli.declarations import apply_difference, differences
 from tests.cli.conftest import Shell
 
 DECLARED = """
@@ -72,6 +74,17 @@ def test_a_declared_dead_letter_queue_is_created_before_the_queue_that_needs_it(
     )
     shell.ok("apply", str(declared), "--yes")
     assert [described(shell, name)["shards"] for name in ("z", "b.dead")] == [5, 3]
+
+
+def test_a_queue_that_was_created_since_the_differences_were_read_is_altered(tmp_path: Path) -> None:
+    with shardq.connect(f"sqlite:///{tmp_path / 'queues.db'}") as client:
+        found = differences(client, {"orders": {"shards": 3}, "beside": {}})
+        client.create_queue("orders", shards=4, time_shards=2)
+        client.create_queue("beside")
+        for each in found:
+            apply_difference(client, each)
+        settings = client.queue("orders").settings
+    assert (settings.shards, settings.time_shards) == (3, 2)
 
 
 @pytest.mark.parametrize(

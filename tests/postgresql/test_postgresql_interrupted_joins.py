@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
+import shardq
 from shardq.base.shard import GROUP_TIME_SHARD, Shard
 from shardq.errors import OutcomeUnknown
 from shardq.storage.abilities import TransactionEnded
@@ -72,4 +73,40 @@ def test_a_request_is_done_or_spoils_the_transaction(
         clear(store, other)
         if told is None:
             return
+    pytest.fail("the step has no end")
+
+
+def ack_one(orders: shardq.Queue, receipt: str) -> None:
+    orders.ack([receipt])
+
+
+def send_with_dedupe_key(orders: shardq.Queue, receipt: str) -> None:
+    orders.producer().send(b"new", dedupe_key=receipt)
+
+
+@pytest.mark.parametrize(("step", "done"), [(ack_one, (0, 0)), (send_with_dedupe_key, (1, 1))])
+def test_no_request_hides_that_the_server_has_ended_the_transaction(
+    schema_url: str, app: Interrupted, step: Callable[[shardq.Queue, str], None], done: tuple[int, int]
+) -> None:
+    app.error = psycopg.errors.QueryCanceled("by an administrator")
+    with shardq.connect(schema_url) as client:
+        queue = client.create_queue("orders", shards=1, time_shards=1, exist_ok=True)
+        for requests in range(1, 60):
+            queue.producer().send(b"there", unique_key="there")
+            (message,) = queue.consumer().receive(1)
+            told: TransactionEnded | None = None
+            with client.transaction(connection=app) as within:
+                app.left = requests
+                try:
+                    step(within.queue("orders"), message.receipt)
+                except TransactionEnded as error:
+                    told = error
+            interrupted, app.left = app.left <= 0, -1
+            app.commit()
+            counts = queue.counts()
+            assert (counts.ready, counts.in_flight) == ((0, 1) if told else done)
+            queue.purge()
+            message.ack()
+            if not interrupted:
+                return
     pytest.fail("the step has no end")

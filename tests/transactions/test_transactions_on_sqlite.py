@@ -186,6 +186,16 @@ def test_when_sqlite_itself_has_rolled_it_back_nothing_is_said_to_be_stored(
     assert (queue.counts().ready, paid(db)) == (0, 0)
 
 
+def test_a_key_that_is_not_confirmed_does_not_hide_that_sqlite_has_rolled_it_back(
+    client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
+) -> None:
+    db.execute("CREATE TRIGGER full BEFORE UPDATE ON dedupe BEGIN SELECT RAISE(ROLLBACK, 'full'); END")
+    begin(db)
+    with client.transaction(connection=db) as within, pytest.raises(TransactionEnded):
+        within.queue("orders").producer().send(b"one", dedupe_key="one")
+    assert (db.in_transaction, queue.counts().ready) == (False, 0)
+
+
 def test_rows_and_texts_of_the_application_stay_as_it_wants_them(
     client: shardq.Client, queue: shardq.Queue, db: sqlite3.Connection
 ) -> None:

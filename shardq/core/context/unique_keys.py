@@ -13,7 +13,6 @@ Every decision is one compare-and-set of the entry, so any client can take or co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TypeGuard
 
 import msgspec
@@ -23,10 +22,11 @@ from shardq.base.receipt import MessageId
 from shardq.core.context.event_writer import Entry
 from shardq.core.context.queue_context import QueueContext
 from shardq.core.context.retry import Answer
-from shardq.errors import OutcomeUnknown, ShardqError, StoreUnavailable
+from shardq.errors import OutcomeUnknown, StoreUnavailable
 from shardq.storage.bundles import made_at
 from shardq.storage.keys import KeyChange
 from shardq.storage.requests import EntryState, StoredSlice, expired
+from shardq.storage.writing import optional
 
 __all__ = ["Holder", "Owner", "UniqueKeys", "release_keys", "sweep_keys"]
 
@@ -189,7 +189,7 @@ class UniqueKeys:
 
 def release_keys(context: QueueContext, finished: Sequence[tuple[str, str]]) -> None:
     """Remove the entries of finished messages. Entries that are left count for nothing, and are swept."""
-    with suppress(ShardqError), context.retry.within(0):
+    with optional(), context.retry.within(0):
         UniqueKeys(context).exchange_all(
             [(key, Holder(identity), None) for key, identity in dict(finished).items()]
         )

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import takewhile
 
 from shardq.base.large_body import LargeBody
@@ -35,8 +34,9 @@ from shardq.core.large.layout import (
     part_id,
     shard_of,
 )
-from shardq.errors import InvalidMessage, QueueNotFound, ShardqError
+from shardq.errors import InvalidMessage, QueueNotFound
 from shardq.storage.requests import Bundle, Peek, StoredSlice, Sweep
+from shardq.storage.writing import optional
 
 __all__ = ["collect_bodies", "remove_body"]
 
@@ -66,7 +66,7 @@ def remove_body(context: QueueContext, body: LargeBody, message_id: str | None) 
 
     Without a message it is one that was never sent.
     """
-    with suppress(ShardqError), context.retry.within(0):
+    with optional(), context.retry.within(0):
         bodies = existing_bodies_queue(context)
         if bodies is None:
             return

@@ -27,6 +27,7 @@ from shardq.core.sending.planned_bundles import (
 from shardq.core.sending.prepared import Send, prepare_options
 from shardq.core.sending.unique_sends import UniqueSend
 from shardq.errors import OutcomeUnknown, QueueFull, ShardqError
+from shardq.storage.abilities import TransactionEnded
 from shardq.storage.bundles import made_at
 
 __all__ = ["Written", "joined_sends", "plan_sends", "report_stored", "send_alone", "send_once", "store_sends"]
@@ -144,8 +145,9 @@ def _store(
             stored += some
         try:
             confirm(context, reservation)
-        except ShardqError:  # all is stored; whoever is handed the messages confirms their keys
-            if policy is not SEND:  # a run is repeated, and finds them stored
+        except ShardqError as error:  # all is stored; whoever is handed the messages confirms their keys
+            # A run is repeated, and finds them stored. Of a transaction that has ended nothing is.
+            if policy is not SEND or isinstance(error, TransactionEnded):
                 raise
     except BaseException as error:
         failure = error

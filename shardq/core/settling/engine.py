@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -43,9 +42,9 @@ from shardq.core.settling.operations import (
     SettleOperation,
 )
 from shardq.core.settling.settle import Call, SettleRun, by_shard, settle, spans_of
-from shardq.errors import LeaseLost, ShardqError
+from shardq.errors import LeaseLost
 from shardq.storage.requests import Fenced
-from shardq.storage.writing import reporting_done
+from shardq.storage.writing import optional, reporting_done
 
 __all__ = ["MAX_LEASE_SECONDS", "SettleEngine"]
 
@@ -88,7 +87,7 @@ class SettleEngine:
         written = self._write(results) if results else ()
         settling = self._settle(selections, ACK)
         if written:
-            with suppress(ShardqError):  # what became of the ack is what the caller has to know
+            with optional():  # what became of the ack is what the caller has to know
                 take_back(self._context, written, settled=[*settling.done, *settling.lost], own=settling.own)
         if hooks is not None and (messages := self._seen(settling.done)):
             hooks.after_ack(name, messages)

@@ -8,7 +8,6 @@ message keeps its ``enqueued_at`` wherever it is moved.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 import msgspec
 
@@ -33,9 +32,10 @@ from shardq.core.settling.events import EventDetails
 from shardq.core.settling.operations import DEAD_LETTER, FORWARD, REDRIVE, REPLACE, UNBLOCK, SettleOperation
 from shardq.core.settling.settle import settle, spans_of
 from shardq.core.settling.stepwise import Moved, in_steps, move_step_by_step
-from shardq.errors import InvalidMessage, OutcomeUnknown, ShardqError, UnsupportedByStore
+from shardq.errors import InvalidMessage, OutcomeUnknown, UnsupportedByStore
 from shardq.storage.bundles import BundleData, derive_bundle_id, repeatable_bundle_id
 from shardq.storage.requests import Fenced
+from shardq.storage.writing import optional
 
 __all__ = ["BackToSource", "Changes", "DeadLetters", "Move", "ToQueue", "Unblock", "WithBody", "unmarked"]
 
@@ -179,7 +179,7 @@ class InPlace(Move):
             keys.enter_incoming(key, old, new)
         answer = super().carry_out(shard, group)
         if handed_on and answer.value == Fenced():
-            with suppress(ShardqError):  # whoever comes by completes it
+            with optional():  # whoever comes by completes it
                 keys.exchange_all([(key, Holder(old, new), Holder(new)) for key, old, new in handed_on])
         return answer
 
