@@ -153,8 +153,9 @@ class WorkflowResult:
     def retry(self) -> bool:
         """Run again the steps that failed, were cancelled, went missing or were never begun; done steps stay.
 
-        False when nothing has failed, or when another client has retried it already. It continues as after a first
-        send: ``get`` waits again, and it can be cancelled, and retried again. Steps of the failed run that still wait
+        False when nothing has failed since it was retried last. Of several clients that retry it at the same time,
+        each returns True, and it runs once. It continues as after a first send: ``get`` waits again, and it can be
+        cancelled, and retried again. Steps of the failed run that still wait
         are dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep``
         seconds of its begin. Raises ResultMissing when that has ended, or when it was cancelled before it began; send
         it again then; and InvalidSetting after 9,999 times. May be repeated.
