@@ -35,7 +35,8 @@ def _all(*defects: Defect) -> Defect:
 
 
 def _in_acks(words: str, others: str) -> Defect:
-    return _all(*(_without(settling, name, words, others) for name in ("_DELETE_ONE", "_DELETE_MANY")))
+    statements = ("_DELETE_ONE", "_DELETE_MANY", "_DELETE_IN_ORDER")
+    return _all(*(_without(settling, name, words, others) for name in statements))
 
 
 MUTATIONS: dict[str, Callable[[], Defect]] = {

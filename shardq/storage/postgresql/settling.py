@@ -95,9 +95,10 @@ _DELETE = f"""
     SELECT count(*) FROM done
 """
 _DELETE_MANY = _DELETE.format("unnest($4::uuid[], $5::int[], $6::int[], $7::uuid[])")
-_DELETE_ONE = _DELETE.format(
-    "(VALUES ($4::uuid, $5::int, $6::int, $7::uuid))"
-)  # arrays cost as much as the rest
+# A transaction keeps its locks while it waits for others, so it takes them in the order in which all do.
+_DELETE_IN_ORDER = _DELETE_MANY.replace("FOR UPDATE OF s SKIP LOCKED", "FOR UPDATE OF s")
+# Arrays cost as much as the rest.
+_DELETE_ONE = _DELETE.format("(VALUES ($4::uuid, $5::int, $6::int, $7::uuid))")
 
 
 def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
@@ -150,8 +151,11 @@ def is_plain(request: Acknowledge) -> bool:
     return not (request.keep or request.moved or request.shard.is_grouped)
 
 
-def delete_at_once(sql: Sql, request: Acknowledge, now: int) -> bool:
-    """Delete what the spans name, in one statement; False, and nothing deleted, when that does not do."""
+def delete_at_once(sql: Sql, request: Acknowledge, now: int, *, in_order: bool = False) -> bool:
+    """Delete what the spans name, in one statement; False, and nothing deleted, when that does not do.
+
+    In a transaction of several statements its locks have to be taken ``in_order``, which may wait.
+    """
     spans = [
         (Id(span.bundle_id), span.first, span.count, Id(span.token)) for span in sorted(set(request.spans))
     ]
@@ -159,19 +163,20 @@ def delete_at_once(sql: Sql, request: Acknowledge, now: int) -> bool:
         return False
     is_one = len(spans) == 1
     names: Sequence[object] = spans[0] if is_one else [list(column) for column in zip(*spans, strict=True)]
-    shard = request.shard
+    shard, is_joined = request.shard, sql.outside is not None
+    many = _DELETE_IN_ORDER if in_order or is_joined else _DELETE_MANY
     ((deleted,),) = sql.changed(
-        _DELETE_ONE if is_one else _DELETE_MANY,
+        _DELETE_ONE if is_one else many,
         *(shard.queue, shard.time_shard, shard.number),
         *names,
-        *(len(spans), bundles.period_of(now), sql.outside is None),
+        *(len(spans), bundles.period_of(now), not is_joined),
     )
     return bool(deleted)
 
 
 def acknowledge(sql: Sql, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
-    if is_plain(request) and delete_at_once(sql, request, now):
+    if is_plain(request) and delete_at_once(sql, request, now, in_order=True):
         return Fenced()
     return acknowledge_in_steps(sql, request, now)
 
