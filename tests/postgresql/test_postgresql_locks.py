@@ -81,6 +81,34 @@ def test_a_part_that_a_long_transaction_acks_keeps_nobody_from_extending_the_oth
     client.delete_queue(queue.name)
 
 
+def test_an_ack_of_a_part_whose_commit_takes_long_keeps_nobody_from_extending_or_releasing_the_others(
+    store: PostgresStore, open_store: Callable[..., PostgresStore], shard: Shard
+) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(3),)))
+    parts = list[Span]()
+    for token in (b"a" * 16, b"b" * 16, b"c" * 16):
+        (held,) = store.claim(Claim(shard, token, 1, MINUTE)).slices
+        parts.append(Span(held.bundle.id, held.first, 1, token))
+    is_acked, goes_on = threading.Event(), threading.Event()
+
+    def ack(sql: Sql, now: int) -> bool:
+        is_done = settling.delete_at_once(sql, Acknowledge(shard, (parts[0],)), now)
+        is_acked.set()
+        return goes_on.wait(30) and is_done
+
+    with ThreadPoolExecutor() as threads:
+        acking = threads.submit(open_store().session.write, ack)
+        assert is_acked.wait(30)
+        try:
+            for part in parts[1:]:
+                assert store.extend(Extend(shard, (part,), MINUTE)) == Fenced()
+                assert store.release(Release(shard, (part,))) == Fenced()
+        finally:
+            goes_on.set()
+        assert acking.result(30)
+    assert store.count(shard).ready == 2
+
+
 @pytest.mark.parametrize("in_application", [True, False])
 def test_an_ack_in_a_transaction_and_an_extension_of_the_same_messages_do_not_wait_for_each_other(
     store: PostgresStore, shard: Shard, schema_url: str, in_application: bool

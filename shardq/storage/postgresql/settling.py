@@ -204,7 +204,9 @@ def _arm(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece]) -> None:
     groups.arm(sql, row_keys.shard_key, groups.vacated(pieces))
 
 
-def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[RowKeys | None, Held]:
+def _hold(
+    sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0, *, keeps: bool = False
+) -> tuple[RowKeys | None, Held]:
     """Lock the slices of the spans; of groups, their groups before."""
     row_keys = row_keys_of(sql, shard)
     if row_keys and shard.is_grouped:
@@ -214,7 +216,7 @@ def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[
             groups.of_bundles(sql, row_keys.shard_key, (span.bundle_id for span in spans)),
         )
     queue_key = row_keys.queue_key if row_keys else queues.key_of(sql, shard.queue)
-    return row_keys, hold(sql, row_keys, queue_key, spans, now)
+    return row_keys, hold(sql, row_keys, queue_key, spans, now, keeps=keeps)
 
 
 def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
@@ -222,7 +224,7 @@ def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
 
     With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
-    row_keys, held = _hold(sql, request.shard, request.spans)
+    row_keys, held = _hold(sql, request.shard, request.spans, keeps=True)
     if row_keys:
         pieces, now = cut(sql, row_keys, held.slices), sql.now()
         (_HIDE if request.shorten else _HIDE_LONGER).run(sql, row_keys.shard_key, pieces, request.until(now))
@@ -235,7 +237,7 @@ def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
 
 def release(sql: Sql, request: Release, _now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
-    row_keys, held = _hold(sql, request.shard, request.spans)
+    row_keys, held = _hold(sql, request.shard, request.spans, keeps=True)
     if row_keys:
         pieces, now = cut(sql, row_keys, held.slices), sql.now()
         if request.shard.is_grouped:
