@@ -109,6 +109,27 @@ def test_an_ack_of_a_part_whose_commit_takes_long_keeps_nobody_from_extending_or
     assert store.count(shard).ready == 2
 
 
+def test_an_ack_of_a_part_waits_half_a_second_at_most_for_the_slice_that_stays(
+    store: PostgresStore, shard: Shard, schema_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SKIP LOCKED waits for a newer version of a row, but no test can stop a statement at that moment.
+    waits = settling._DELETE_ONE.replace("FOR KEY SHARE OF s SKIP LOCKED", "FOR KEY SHARE OF s")
+    monkeypatch.setattr(settling, "_DELETE_ONE", waits)
+    store.append(Append(shard, (BundleFactory(store.now)(2),)))
+    (held,) = store.claim(Claim(shard, b"a" * 16, 1, MINUTE)).slices
+    address, _ = parse(schema_url)
+    with psycopg.connect(address.conninfo) as other, ThreadPoolExecutor() as threads:
+        other.execute(f"SELECT 1 FROM {address.schema}.slice WHERE first = 1 FOR UPDATE")
+        acking = threads.submit(
+            store.acknowledge, Acknowledge(shard, (Span(held.bundle.id, 0, 1, b"a" * 16),))
+        )
+        try:
+            with pytest.raises(Locked):
+                acking.result(5)
+        finally:
+            other.rollback()
+
+
 @pytest.mark.parametrize("in_application", [True, False])
 def test_an_ack_in_a_transaction_and_an_extension_of_the_same_messages_do_not_wait_for_each_other(
     store: PostgresStore, shard: Shard, schema_url: str, in_application: bool

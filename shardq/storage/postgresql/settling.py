@@ -15,7 +15,7 @@ from shardq.storage.abilities import Settle
 from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, RowKeys, pinned, row_keys_of
-from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.locks import BRIEF, lock
 from shardq.storage.postgresql.read_cursors import LATE, lower_released
 from shardq.storage.postgresql.rows import CHOSEN, STILL_BEHIND, UNDELIVERED, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
@@ -54,6 +54,7 @@ _PUT_BACK = Change(f"""
 # are found by their keys, and the token is compared as no index can.
 # Whether a bundle ends with a slice depends on its others. Two acks of the last two would each see the other. So one
 # that stays is locked: meanwhile it can be claimed, but not deleted. If there is none, nothing is deleted here.
+# SKIP LOCKED does not hold for a newer version of a row that others change at that moment, so this has a timeout.
 # A transaction of the application locks none: it may take long, and others could not extend that lease.
 _DELETE = f"""
     WITH row_keys AS MATERIALIZED ({HOME}),
@@ -68,11 +69,14 @@ _DELETE = f"""
         ) AS x
     ),
     others AS MATERIALIZED (
-        SELECT x.* FROM held CROSS JOIN LATERAL (
+        SELECT x.* FROM (
+            SELECT *, set_config('lock_timeout', '{BRIEF}', true)
+            FROM held WHERE $10 AND NOT (is_longer OR is_whole)
+        ) AS a CROSS JOIN LATERAL (
             SELECT s.first FROM @slice s
-            WHERE s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id AND s.first <> held.first
+            WHERE s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first <> a.first
             ORDER BY s.first DESC LIMIT 1 FOR KEY SHARE OF s SKIP LOCKED
-        ) AS x WHERE $10 AND NOT (held.is_longer OR held.is_whole)
+        ) AS x
     ),
     done AS MATERIALIZED (
         SELECT * FROM held WHERE (SELECT count(*) FROM held) = $8 AND (
