@@ -113,8 +113,8 @@ def test_an_ack_of_a_part_waits_half_a_second_at_most_for_the_slice_that_stays(
     store: PostgresStore, shard: Shard, schema_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # SKIP LOCKED waits for a newer version of a row, but no test can stop a statement at that moment.
-    waits = settling._DELETE_ONE.replace("FOR KEY SHARE OF s SKIP LOCKED", "FOR KEY SHARE OF s")
-    monkeypatch.setattr(settling, "_DELETE_ONE", waits)
+    real, skips, waits = Sql.all, "FOR KEY SHARE OF s SKIP LOCKED", "FOR KEY SHARE OF s"
+    monkeypatch.setattr(Sql, "all", lambda sql, text, *values: real(sql, text.replace(skips, waits), *values))
     store.append(Append(shard, (BundleFactory(store.now)(2),)))
     (held,) = store.claim(Claim(shard, b"a" * 16, 1, MINUTE)).slices
     address, _ = parse(schema_url)

@@ -50,18 +50,19 @@ _PUT_BACK = Change(f"""
     due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO},
     turn = CASE WHEN s.message_group <> '' THEN $4 - {LATE} END
 """)
-# If each span is a slice or the front of one, and nobody has locked it. A claim may hold many under its token, so they
-# are found by their keys, and the token is compared as no index can.
-# Whether a bundle ends with a slice depends on its others. Two acks of the last two would each see the other. So one
-# that stays is locked: meanwhile it can be claimed, but not deleted. If there is none, nothing is deleted here.
-# SKIP LOCKED does not hold for a newer version of a row that others change at that moment, so this has a timeout.
-# A transaction of the application locks none: it may take long, and others could not extend that lease.
+# Deletes all of the spans or nothing. Each has to be a slice or the front of one, and not locked. A claim may hold many
+# slices under its token, so they are found by their keys. The token is compared as no index can.
+# A bundle ends with its last slice. Two acks of the last two would each see the other one. So the ack of a part locks
+# another slice, which can be claimed meanwhile, but not deleted. Without another slice nothing is deleted here.
+# SKIP LOCKED may wait all the same, for a newer version of that row, so it has a timeout.
+# A transaction of the application locks no other slice: others could not ack that one until it ends.
 _DELETE = f"""
     WITH row_keys AS MATERIALIZED ({HOME}),
     held AS MATERIALIZED (
         SELECT x.* FROM row_keys CROSS JOIN {{0}} AS a (bundle_id, first, count, token) CROSS JOIN LATERAL (
-            SELECT s.shard_key, s.bundle_id, s.first, a.count, s.count > a.count AS is_longer,
-                a.count = s.sent_count AS is_whole, s.data IS NULL AS is_long
+            SELECT s.shard_key, s.bundle_id, s.first, a.count, s.data IS NULL AS is_long,
+                s.count > a.count AS is_longer, a.count = s.sent_count AS is_whole,
+                s.count = a.count AND a.count < s.sent_count AS is_part
             FROM @slice s
             WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first
             AND s.count >= a.count AND s.token IS NOT DISTINCT FROM a.token AND s.processed_at IS NULL
@@ -71,7 +72,7 @@ _DELETE = f"""
     others AS MATERIALIZED (
         SELECT x.* FROM (
             SELECT *, set_config('lock_timeout', '{BRIEF}', true)
-            FROM held WHERE $10 AND NOT (is_longer OR is_whole)
+            FROM held WHERE is_part AND $10
         ) AS a CROSS JOIN LATERAL (
             SELECT s.first FROM @slice s
             WHERE s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first <> a.first
@@ -79,9 +80,8 @@ _DELETE = f"""
         ) AS x
     ),
     done AS MATERIALIZED (
-        SELECT * FROM held WHERE (SELECT count(*) FROM held) = $8 AND (
-            SELECT count(*) FROM held WHERE NOT (is_longer OR is_whole)
-        ) = (SELECT count(*) FROM others)
+        SELECT * FROM held WHERE (SELECT count(*) FROM held) = $8
+        AND (SELECT count(*) FROM held WHERE is_part) = (SELECT count(*) FROM others)
     ),
     shorter AS (
         UPDATE @slice s SET first = s.first + a.count, count = s.count - a.count FROM done a
@@ -99,7 +99,7 @@ _DELETE = f"""
     SELECT count(*) FROM done
 """
 _DELETE_MANY = _DELETE.format("unnest($4::uuid[], $5::int[], $6::int[], $7::uuid[])")
-# A transaction keeps its locks while it waits for others, so it takes them in the order in which all do.
+# A transaction keeps its locks while it waits for further ones. So it takes them in the order of all transactions.
 _DELETE_IN_ORDER = _DELETE_MANY.replace("FOR UPDATE OF s SKIP LOCKED", "FOR UPDATE OF s")
 # Arrays cost as much as the rest.
 _DELETE_ONE = _DELETE.format("(VALUES ($4::uuid, $5::int, $6::int, $7::uuid))")
@@ -156,9 +156,9 @@ def is_plain(request: Acknowledge) -> bool:
 
 
 def delete_at_once(sql: Sql, request: Acknowledge, now: int, *, in_order: bool = False) -> bool:
-    """Delete what the spans name, in one statement; False, and nothing deleted, when that does not do.
+    """Delete what the spans name, in one statement. Return False, with nothing deleted, if several are needed.
 
-    In a transaction of several statements its locks have to be taken ``in_order``, which may wait.
+    In a transaction of several statements it has to take its locks ``in_order``, which may wait.
     """
     spans = [
         (Id(span.bundle_id), span.first, span.count, Id(span.token)) for span in sorted(set(request.spans))
@@ -186,7 +186,7 @@ def acknowledge(sql: Sql, request: Acknowledge, now: int) -> Fenced:
 
 
 def acknowledge_in_steps(sql: Sql, request: Acknowledge, now: int) -> Fenced:
-    """Do the same in several statements, which wait for others."""
+    """Acknowledge in several statements, which wait for locks."""
     row_keys, held = _hold(sql, request.shard, request.spans)
     if row_keys:
         pieces = cut(sql, row_keys, held.slices)
