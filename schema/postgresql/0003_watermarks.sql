@@ -15,8 +15,8 @@ INSERT INTO {schema}.watermark (shard_key, late, step, low) SELECT shard_key, la
 ALTER TABLE {schema}.shard DROP COLUMN low, DROP COLUMN late, RESET (fillfactor);
 ANALYZE {schema}.watermark;
 -- Beside an old snapshot nearly all rows are dead. A sample then finds no live ones, and the planner plans for an empty table.
--- So these tables are analyzed after 2^31 changes only: about once in eight days at 1,000 messages a second. How many rows
--- there are the planner knows from vacuum.
+-- So these tables are analyzed after 2^31 changes only: about once in eight days at 1,000 messages a second. The planner
+-- knows the number of rows from vacuum.
 ANALYZE {schema}.slice;
 ANALYZE {schema}.bundle_data;
 ANALYZE {schema}.group_low;

@@ -35,7 +35,8 @@ def _all(*defects: Defect) -> Defect:
 
 
 def _in_acks(words: str, others: str) -> Defect:
-    return _all(*(_without(settling, name, words, others) for name in ("_DELETE_ONE", "_DELETE_MANY")))
+    statements = ("_DELETE_ONE", "_DELETE_MANY", "_DELETE_IN_ORDER")
+    return _all(*(_without(settling, name, words, others) for name in statements))
 
 
 MUTATIONS: dict[str, Callable[[], Defect]] = {
@@ -44,6 +45,9 @@ MUTATIONS: dict[str, Callable[[], Defect]] = {
         claims, "_CLAIM", "WHERE (SELECT count(*) FROM locked) = (SELECT count(*) FROM wanted)", ""
     ),
     "an ack leaves the data": lambda: _in_acks("a.is_whole AND a.is_long", "a.is_whole AND NOT a.is_long"),
+    "an ack forgets the bundle": lambda: _in_acks(
+        "done a WHERE a.is_whole\n    )", "done a WHERE false\n    )"
+    ),
     "an ack does not compare the token": lambda: _in_acks("AND s.token IS NOT DISTINCT FROM a.token", ""),
     "an ack of a part does not lock what is left": lambda: _in_acks("FOR KEY SHARE OF s SKIP LOCKED", ""),
     "an ack of the front of a slice deletes it": lambda: _in_acks(

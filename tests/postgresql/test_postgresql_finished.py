@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import psycopg
@@ -46,6 +47,39 @@ def test_an_append_that_comes_after_its_repetition_was_finished_stores_nothing(
     store.append(late)
     finish(store, shard)
     store.append(late)
+    assert store.count(shard).ready == 0
+
+
+@pytest.mark.parametrize("sizes", [[10], [5000], [10, 5000]], ids=str)
+def test_an_append_that_comes_after_a_part_of_its_repetition_was_acked_stores_nothing(
+    store: PostgresStore, shard: Shard, sizes: list[int]
+) -> None:
+    factory, token = BundleFactory(store.now), os.urandom(16)
+    late = Append(shard, tuple(factory(2, data=b"x" * size) for size in sizes), fresh=True)
+    store.append(late)
+    held = store.claim(Claim(shard, token, 100, MINUTE)).slices
+    store.acknowledge(Acknowledge(shard, tuple(Span(each.bundle.id, 0, 1, token) for each in held)))
+    store.append(late)
+    counts = store.count(shard)
+    assert (counts.ready, counts.in_flight) == (0, len(sizes))
+
+
+@pytest.mark.parametrize("sizes", [[10], [10, 5000]], ids=str)
+def test_an_append_stores_nothing_of_what_a_transaction_of_the_application_acks(
+    store: PostgresStore, shard: Shard, make: Callable[[int], Bundle], schema_url: str, sizes: list[int]
+) -> None:
+    late = Append(shard, tuple(map(make, sizes)), fresh=True)
+    store.append(late)
+    with psycopg.connect(parse(schema_url)[0].conninfo) as app, ThreadPoolExecutor() as threads:
+        token = os.urandom(16)
+        held = store.claim(Claim(shard, token, 100, MINUTE)).slices
+        spans = tuple(Span(each.bundle.id, 0, 1, token) for each in held)
+        store.within(app).acknowledge(Acknowledge(shard, spans))
+        appending = threads.submit(store.append, late)
+        with suppress(TimeoutError):
+            appending.result(1)
+        app.commit()
+        appending.result(30)
     assert store.count(shard).ready == 0
 
 

@@ -19,7 +19,7 @@ from shardq.storage.postgresql.connections import Row, Sql
 from shardq.storage.postgresql.locks import BRIEF
 from shardq.storage.postgresql.store import PostgresStore
 from shardq.storage.postgresql.url import parse
-from shardq.storage.requests import Append, Claim, Release, Span
+from shardq.storage.requests import Acknowledge, Append, Claim, Extend, Fenced, Release, Span
 from shardq.testing import BundleFactory
 from tests.postgresql.blocked import until_blocked
 from tests.steps import MINUTE
@@ -79,6 +79,88 @@ def test_a_part_that_a_long_transaction_acks_keeps_nobody_from_extending_the_oth
         part.ack()
     assert queue.counts().in_flight == 0
     client.delete_queue(queue.name)
+
+
+def test_an_ack_of_a_part_whose_commit_takes_long_keeps_nobody_from_extending_or_releasing_the_others(
+    store: PostgresStore, open_store: Callable[..., PostgresStore], shard: Shard
+) -> None:
+    store.append(Append(shard, (BundleFactory(store.now)(3),)))
+    parts = list[Span]()
+    for token in (b"a" * 16, b"b" * 16, b"c" * 16):
+        (held,) = store.claim(Claim(shard, token, 1, MINUTE)).slices
+        parts.append(Span(held.bundle.id, held.first, 1, token))
+    is_acked, goes_on = threading.Event(), threading.Event()
+
+    def ack(sql: Sql, now: int) -> bool:
+        is_done = settling.delete_at_once(sql, Acknowledge(shard, (parts[0],)), now)
+        is_acked.set()
+        return goes_on.wait(30) and is_done
+
+    with ThreadPoolExecutor() as threads:
+        acking = threads.submit(open_store().session.write, ack)
+        assert is_acked.wait(30)
+        try:
+            for part in parts[1:]:
+                assert store.extend(Extend(shard, (part,), MINUTE)) == Fenced()
+                assert store.release(Release(shard, (part,))) == Fenced()
+        finally:
+            goes_on.set()
+        assert acking.result(30)
+    assert store.count(shard).ready == 2
+
+
+def test_an_ack_of_a_part_waits_half_a_second_at_most_for_the_slice_that_stays(
+    store: PostgresStore, shard: Shard, schema_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # SKIP LOCKED waits for a newer version of a row, but no test can stop a statement at that moment.
+    real, skips, waits = Sql.all, "FOR KEY SHARE OF s SKIP LOCKED", "FOR KEY SHARE OF s"
+    monkeypatch.setattr(Sql, "all", lambda sql, text, *values: real(sql, text.replace(skips, waits), *values))
+    store.append(Append(shard, (BundleFactory(store.now)(2),)))
+    (held,) = store.claim(Claim(shard, b"a" * 16, 1, MINUTE)).slices
+    address, _ = parse(schema_url)
+    with psycopg.connect(address.conninfo) as other, ThreadPoolExecutor() as threads:
+        other.execute(f"SELECT 1 FROM {address.schema}.slice WHERE first = 1 FOR UPDATE")
+        acking = threads.submit(
+            store.acknowledge, Acknowledge(shard, (Span(held.bundle.id, 0, 1, b"a" * 16),))
+        )
+        try:
+            with pytest.raises(Locked):
+                acking.result(5)
+        finally:
+            other.rollback()
+
+
+@pytest.mark.parametrize("in_application", [True, False])
+def test_an_ack_in_a_transaction_and_an_extension_of_the_same_messages_do_not_wait_for_each_other(
+    store: PostgresStore, shard: Shard, schema_url: str, in_application: bool
+) -> None:
+    # Given an extension of three messages that holds the first and waits for the second
+    make, token = BundleFactory(store.now), os.urandom(16)
+    store.append(Append(shard, tuple(make(1) for _ in range(3))))
+    held = store.claim(Claim(shard, token, 3, MINUTE)).slices
+    spans = tuple(sorted(Span(each.bundle.id, 0, 1, token) for each in held))
+    address, _ = parse(schema_url)
+
+    def ack() -> object:
+        request = Acknowledge(shard, (spans[0], spans[2]))
+        if not in_application:
+            return store.settle([request])
+        with psycopg.connect(address.conninfo) as app:
+            return store.within(app).acknowledge(request)
+
+    lock = f"SELECT 1 FROM {address.schema}.slice WHERE bundle_id = %s::uuid FOR UPDATE"
+    with psycopg.connect(address.conninfo) as other, ThreadPoolExecutor() as threads:
+        other.execute(lock, (spans[1].bundle_id.hex(),))
+        extending = threads.submit(store.extend, Extend(shard, spans, MINUTE))
+        extender = until_blocked(other)
+        # When the first and the third are acked meanwhile, and the second is free
+        acking = threads.submit(ack)
+        until_blocked(other, extender)
+        other.rollback()
+        # Then both succeed
+        assert extending.result(30) == Fenced()
+        acking.result(30)
+    assert store.count(shard).in_flight == 1
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -38,8 +38,17 @@ _COLUMNS = """
     shard_key, bundle_id, first, count, sent_count, priority, due, sent_due, enqueued_at, expires_at, data,
     message_group, place
 """
-# {0}: of a shard that is held; {1}: which of the bundles are stored; {2}: what is answered. Those without a group have
-# the place 0.
+# A client may give a statement up, repeat it elsewhere and have some messages acked before the first one reaches the
+# server. Then the bundle is finished, or its first row has another key, which the unique index does not find.
+_UNKNOWN = """
+    (
+        SELECT s.first FROM @slice s WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = {0} LIMIT 1
+    ) IS NULL AND (
+        SELECT f.first FROM @finished f
+        WHERE f.bundle_id = {0} AND f.queue_key = row_keys.queue_key AND f.first < 0 LIMIT 1
+    ) IS NULL
+"""
+# {0}: of a shard that is held; {1}: what is answered. Those without a group have the place 0.
 _APPEND = f"""
     WITH row_keys AS MATERIALIZED ({HOME} FOR KEY SHARE OF s {{0}}),
     new AS (
@@ -50,7 +59,7 @@ _APPEND = f"""
             $4::uuid[], $5::smallint[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[], $10::bytea[],
             $13::bytea[], $14::bigint[], $15::bigint[]
         ) AS b (id, priority, due, at, count, expires_at, data, message_group, place, behind)
-        WHERE {{1}}
+        WHERE {_UNKNOWN.format("b.id")}
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING bundle_id
     ),
     long AS (
@@ -59,23 +68,11 @@ _APPEND = f"""
         FROM row_keys CROSS JOIN unnest($11::uuid[], $12::bytea[]) AS d (id, data) JOIN new ON new.bundle_id = d.id
         ON CONFLICT DO NOTHING
     )
-    SELECT {{2}} FROM row_keys
+    SELECT {{1}} FROM row_keys
 """
-_UNFINISHED = """
-    (
-        SELECT f.first FROM @finished f
-        WHERE f.bundle_id = {} AND f.queue_key = row_keys.queue_key AND f.first < 0 LIMIT 1
-    ) IS NULL
-"""
-# A statement that its client has given up may come after the repetition, whose message is finished by then. It waits
-# for no lock: what is finished meanwhile it would not see.
-_APPEND_FRESH = _APPEND.format("SKIP LOCKED", _UNFINISHED.format("b.id"), AWAITED.format("$16", "$17"))
-_STORED = (
-    "(SELECT s.first FROM @slice s WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = b.id LIMIT 1)"
-)
-_APPEND_NEW = _APPEND.format(
-    "", f"{_STORED} IS NULL AND {_UNFINISHED.format('b.id')}", "ARRAY(SELECT bundle_id FROM new)"
-)
+# It waits for no lock: what is finished meanwhile it would not see.
+_APPEND_FRESH = _APPEND.format("SKIP LOCKED", AWAITED.format("$16", "$17"))
+_APPEND_NEW = _APPEND.format("", "ARRAY(SELECT bundle_id FROM new)")
 # One bundle without a group, as most sends are: without arrays, which cost as much as the rest.
 _APPEND_ONE = f"""
     WITH row_keys AS MATERIALIZED ({HOME} FOR KEY SHARE OF s SKIP LOCKED),
@@ -85,7 +82,7 @@ _APPEND_ONE = f"""
         )
         SELECT row_keys.shard_key, $4::uuid, 0, $8::int, $8::int, $5::smallint, $6, $6, $7, $9::bigint, {{}}
         FROM row_keys
-        WHERE {_UNFINISHED.format("$4::uuid")}
+        WHERE {_UNKNOWN.format("$4::uuid")}
         ON CONFLICT (shard_key, bundle_id, first) DO NOTHING RETURNING shard_key, bundle_id
     )
     {{}}

@@ -15,7 +15,7 @@ from shardq.storage.abilities import Settle
 from shardq.storage.postgresql import bundles, groups, queues
 from shardq.storage.postgresql.connections import Id, Sql
 from shardq.storage.postgresql.directory import HOME, RowKeys, pinned, row_keys_of
-from shardq.storage.postgresql.locks import lock
+from shardq.storage.postgresql.locks import BRIEF, lock
 from shardq.storage.postgresql.read_cursors import LATE, lower_released
 from shardq.storage.postgresql.rows import CHOSEN, STILL_BEHIND, UNDELIVERED, Change, Piece
 from shardq.storage.postgresql.slicing import Held, cut, hold
@@ -50,17 +50,19 @@ _PUT_BACK = Change(f"""
     due = CASE WHEN {UNDELIVERED} THEN least(s.sent_due, $4) ELSE $4 END + {STILL_BEHIND}, {_UNDO},
     turn = CASE WHEN s.message_group <> '' THEN $4 - {LATE} END
 """)
-# If each span is a slice or the front of one, and nobody has locked it. A claim may hold many under its token, so they
-# are found by their keys, and the token is compared as no index can.
-# Whether a bundle ends with a slice depends on its others. Two acks of the last two would each see the other. So one
-# that stays is locked: meanwhile it can be claimed, but not deleted. If there is none, nothing is deleted here.
-# A transaction of the application locks none: it may take long, and others could not extend that lease.
+# Deletes all of the spans or nothing. Each has to be a slice or the front of one, and not locked. A claim may hold many
+# slices under its token, so they are found by their keys. The token is compared as no index can.
+# A bundle ends with its last slice. Two acks of the last two would each see the other one. So the ack of a part locks
+# another slice, which can be claimed meanwhile, but not deleted. Without another slice nothing is deleted here.
+# SKIP LOCKED may wait all the same, for a newer version of that row, so it has a timeout.
+# A transaction of the application locks no other slice: others could not ack that one until it ends.
 _DELETE = f"""
     WITH row_keys AS MATERIALIZED ({HOME}),
     held AS MATERIALIZED (
         SELECT x.* FROM row_keys CROSS JOIN {{0}} AS a (bundle_id, first, count, token) CROSS JOIN LATERAL (
-            SELECT s.shard_key, s.bundle_id, s.first, a.count, s.count > a.count AS is_longer,
-                a.count = s.sent_count AS is_whole, s.data IS NULL AS is_long
+            SELECT s.shard_key, s.bundle_id, s.first, a.count, s.data IS NULL AS is_long,
+                s.count > a.count AS is_longer, a.count = s.sent_count AS is_whole,
+                s.count = a.count AND a.count < s.sent_count AS is_part
             FROM @slice s
             WHERE s.shard_key = row_keys.shard_key AND s.bundle_id = a.bundle_id AND s.first = a.first
             AND s.count >= a.count AND s.token IS NOT DISTINCT FROM a.token AND s.processed_at IS NULL
@@ -68,16 +70,18 @@ _DELETE = f"""
         ) AS x
     ),
     others AS MATERIALIZED (
-        SELECT x.* FROM held CROSS JOIN LATERAL (
+        SELECT x.* FROM (
+            SELECT *, set_config('lock_timeout', '{BRIEF}', true)
+            FROM held WHERE is_part AND $10
+        ) AS a CROSS JOIN LATERAL (
             SELECT s.first FROM @slice s
-            WHERE s.shard_key = held.shard_key AND s.bundle_id = held.bundle_id AND s.first <> held.first
+            WHERE s.shard_key = a.shard_key AND s.bundle_id = a.bundle_id AND s.first <> a.first
             ORDER BY s.first DESC LIMIT 1 FOR KEY SHARE OF s SKIP LOCKED
-        ) AS x WHERE $10 AND NOT (held.is_longer OR held.is_whole)
+        ) AS x
     ),
     done AS MATERIALIZED (
-        SELECT * FROM held WHERE (SELECT count(*) FROM held) = $8 AND (
-            SELECT count(*) FROM held WHERE NOT (is_longer OR is_whole)
-        ) = (SELECT count(*) FROM others)
+        SELECT * FROM held WHERE (SELECT count(*) FROM held) = $8
+        AND (SELECT count(*) FROM held WHERE is_part) = (SELECT count(*) FROM others)
     ),
     shorter AS (
         UPDATE @slice s SET first = s.first + a.count, count = s.count - a.count FROM done a
@@ -95,9 +99,10 @@ _DELETE = f"""
     SELECT count(*) FROM done
 """
 _DELETE_MANY = _DELETE.format("unnest($4::uuid[], $5::int[], $6::int[], $7::uuid[])")
-_DELETE_ONE = _DELETE.format(
-    "(VALUES ($4::uuid, $5::int, $6::int, $7::uuid))"
-)  # arrays cost as much as the rest
+# A transaction keeps its locks while it waits for further ones. So it takes them in the order of all transactions.
+_DELETE_IN_ORDER = _DELETE_MANY.replace("FOR UPDATE OF s SKIP LOCKED", "FOR UPDATE OF s")
+# Arrays cost as much as the rest.
+_DELETE_ONE = _DELETE.format("(VALUES ($4::uuid, $5::int, $6::int, $7::uuid))")
 
 
 def settle(sql: Sql, requests: Sequence[Settle], now: int) -> tuple[Fenced, ...]:
@@ -150,8 +155,11 @@ def is_plain(request: Acknowledge) -> bool:
     return not (request.keep or request.moved or request.shard.is_grouped)
 
 
-def delete_at_once(sql: Sql, request: Acknowledge, now: int) -> bool:
-    """Delete what the spans name, in one statement; False, and nothing deleted, when that does not do."""
+def delete_at_once(sql: Sql, request: Acknowledge, now: int, *, in_order: bool = False) -> bool:
+    """Delete what the spans name, in one statement. Return False, with nothing deleted, if several are needed.
+
+    In a transaction of several statements it has to take its locks ``in_order``, which may wait.
+    """
     spans = [
         (Id(span.bundle_id), span.first, span.count, Id(span.token)) for span in sorted(set(request.spans))
     ]
@@ -159,25 +167,26 @@ def delete_at_once(sql: Sql, request: Acknowledge, now: int) -> bool:
         return False
     is_one = len(spans) == 1
     names: Sequence[object] = spans[0] if is_one else [list(column) for column in zip(*spans, strict=True)]
-    shard = request.shard
+    shard, is_joined = request.shard, sql.outside is not None
+    many = _DELETE_IN_ORDER if in_order or is_joined else _DELETE_MANY
     ((deleted,),) = sql.changed(
-        _DELETE_ONE if is_one else _DELETE_MANY,
+        _DELETE_ONE if is_one else many,
         *(shard.queue, shard.time_shard, shard.number),
         *names,
-        *(len(spans), bundles.period_of(now), sql.outside is None),
+        *(len(spans), bundles.period_of(now), not is_joined),
     )
     return bool(deleted)
 
 
 def acknowledge(sql: Sql, request: Acknowledge, now: int) -> Fenced:
     """Delete the slices, and the bundles that have none left; with ``keep`` they are the history's."""
-    if is_plain(request) and delete_at_once(sql, request, now):
+    if is_plain(request) and delete_at_once(sql, request, now, in_order=True):
         return Fenced()
     return acknowledge_in_steps(sql, request, now)
 
 
 def acknowledge_in_steps(sql: Sql, request: Acknowledge, now: int) -> Fenced:
-    """Do the same in several statements, which wait for others."""
+    """Acknowledge in several statements, which wait for locks."""
     row_keys, held = _hold(sql, request.shard, request.spans)
     if row_keys:
         pieces = cut(sql, row_keys, held.slices)
@@ -199,7 +208,9 @@ def _arm(sql: Sql, row_keys: RowKeys, pieces: Sequence[Piece]) -> None:
     groups.arm(sql, row_keys.shard_key, groups.vacated(pieces))
 
 
-def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[RowKeys | None, Held]:
+def _hold(
+    sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0, *, keeps: bool = False
+) -> tuple[RowKeys | None, Held]:
     """Lock the slices of the spans; of groups, their groups before."""
     row_keys = row_keys_of(sql, shard)
     if row_keys and shard.is_grouped:
@@ -209,7 +220,7 @@ def _hold(sql: Sql, shard: Shard, spans: Sequence[Span], now: int = 0) -> tuple[
             groups.of_bundles(sql, row_keys.shard_key, (span.bundle_id for span in spans)),
         )
     queue_key = row_keys.queue_key if row_keys else queues.key_of(sql, shard.queue)
-    return row_keys, hold(sql, row_keys, queue_key, spans, now)
+    return row_keys, hold(sql, row_keys, queue_key, spans, now, keeps=keeps)
 
 
 def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
@@ -217,7 +228,7 @@ def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
 
     With ``blocks`` there is none, and messages held behind them in their groups are released.
     """
-    row_keys, held = _hold(sql, request.shard, request.spans)
+    row_keys, held = _hold(sql, request.shard, request.spans, keeps=True)
     if row_keys:
         pieces, now = cut(sql, row_keys, held.slices), sql.now()
         (_HIDE if request.shorten else _HIDE_LONGER).run(sql, row_keys.shard_key, pieces, request.until(now))
@@ -230,7 +241,7 @@ def extend(sql: Sql, request: Extend, _now: int) -> Fenced:
 
 def release(sql: Sql, request: Release, _now: int) -> Fenced:
     """Take the token off the slices; without ``started`` their last delivery is not counted."""
-    row_keys, held = _hold(sql, request.shard, request.spans)
+    row_keys, held = _hold(sql, request.shard, request.spans, keeps=True)
     if row_keys:
         pieces, now = cut(sql, row_keys, held.slices), sql.now()
         if request.shard.is_grouped:

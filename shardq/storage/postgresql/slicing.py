@@ -29,6 +29,8 @@ _COVERING = f"""
         ORDER BY s.first FOR UPDATE OF s
     ) AS x
 """
+# For changes that delete none: acks of other parts of a bundle may rely on these slices meanwhile.
+_COVERING_KEPT = _COVERING.replace("FOR UPDATE", "FOR NO KEY UPDATE")
 _SEEN = _COVERING.replace(" FOR UPDATE OF s", "")
 _TAILS = named("$4::uuid[], $5::int[], $6::int[], $7::int[]", "bundle_id, first, start, count")
 _HEADS = named("$2::uuid[], $3::int[], $8::int[]", "bundle_id, first, count")
@@ -64,16 +66,26 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def hold(
-    sql: Sql, row_keys: RowKeys | None, queue_key: int | None, spans: Sequence[Span], now: int = 0
+    sql: Sql,
+    row_keys: RowKeys | None,
+    queue_key: int | None,
+    spans: Sequence[Span],
+    now: int = 0,
+    *,
+    keeps: bool = False,
 ) -> Held:
     """Lock the slices that hold messages of the spans, and return those that are still held under their tokens.
 
     Under `PENDING` those are meant that nobody holds. Whether a lease has expired by ``now`` is known only when its
     slice is locked: until then its holder may extend it.
 
+    A request that ``keeps`` all slices does not wait for acks of other parts of their bundles.
+
     Of what is not stored any more, what was moved elsewhere is lost.
     """
-    found = _stored(sql, row_keys, spans) if row_keys and spans else {}
+    found = (
+        _stored(sql, row_keys, spans, _COVERING_KEPT if keeps else _COVERING) if row_keys and spans else {}
+    )
     wanted: dict[tuple[bytes, int], list[Range]] = {}
     lost, gone = list[Span](), list[Span]()
     for span in spans:
@@ -103,16 +115,16 @@ def hold(
     return Held(slices, Fenced((*lost, *answer.lost), answer.gone))
 
 
-def _stored(sql: Sql, row_keys: RowKeys, spans: Sequence[Span]) -> dict[bytes, list[Piece]]:
+def _stored(sql: Sql, row_keys: RowKeys, spans: Sequence[Span], covering: str) -> dict[bytes, list[Piece]]:
     """Return what is stored of the bundles within the spans, without the history, and lock it."""
     stored: dict[bytes, list[Piece]] = {}
-    for piece in {row[:2]: Piece(*row) for row in _covering(sql, row_keys, spans)}.values():
+    for piece in {row[:2]: Piece(*row) for row in _covering(sql, row_keys, spans, covering)}.values():
         if not piece.is_processed:
             stored.setdefault(piece.bundle_id, []).append(piece)
     return stored
 
 
-def _covering(sql: Sql, row_keys: RowKeys, spans: Sequence[Span]) -> list[Row]:
+def _covering(sql: Sql, row_keys: RowKeys, spans: Sequence[Span], covering: str = _COVERING) -> list[Row]:
     """Lock the slices that cover the spans, and return them.
 
     Another transaction may have cut or removed one while this waited for it. The statement that waited does not see
@@ -122,7 +134,7 @@ def _covering(sql: Sql, row_keys: RowKeys, spans: Sequence[Span]) -> list[Row]:
     ids, starts, ends = zip(*asked, strict=True)
     where = row_keys.shard_key, [Id(each) for each in ids], list(starts), list(ends)
     while True:
-        rows = sql.all(_COVERING, *where)
+        rows = sql.all(covering, *where)
         found = {row[:2]: Piece(*row) for row in rows}
         if all(_is_whole(span, found.get((span.bundle_id, span.first))) for span in spans):
             return rows
