@@ -80,7 +80,7 @@ _SHOW_ROWS = """
     UPDATE @slice SET sent_due = $1
     WHERE shard_key = -1 AND priority = 1 AND processed_at IS NULL AND sent_due < $1 - 300000000 AND (
         SELECT one.sent_due FROM @slice one
-        WHERE one.shard_key = -1 AND one.bundle_id = 'c4ca4238-a0b9-2382-0dcc-509a6f75849b' AND one.first = 0
+        WHERE one.shard_key = -1 AND one.bundle_id = md5('1')::uuid AND one.first = 0
     ) < $1 - 300000000
 """
 # Shards that hold something, one after the other by their keys.
