@@ -78,7 +78,7 @@ class Append(msgspec.Struct, frozen=True):
 
     shard: Shard
     bundles: tuple[Bundle, ...]
-    fresh: bool = False  # their first attempt: a store MAY do without a read for their ids
+    fresh: bool = False  # their first attempt: a store without late requests MAY skip the read for their ids
 
 
 class Finish(msgspec.Struct, frozen=True):

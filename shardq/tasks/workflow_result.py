@@ -155,10 +155,10 @@ class WorkflowResult:
 
         False when nothing has failed since it was retried last. Of several clients that retry it at the same time,
         each returns True, and it runs once. It continues as after a first send: ``get`` waits again, and it can be
-        cancelled, and retried again. Steps of the failed run that still wait
-        are dropped; a step that runs just now may be run twice. It has to be retried, and to end, within ``keep``
-        seconds of its begin. Raises ResultMissing when that has ended, or when it was cancelled before it began; send
-        it again then; and InvalidSetting after 9,999 times. May be repeated.
+        cancelled, and retried again. Steps of the failed run that still wait are dropped; a step that runs just now
+        may be run twice. It has to be retried, and to end, within ``keep`` seconds of its begin. Raises ResultMissing
+        when that has ended, or when it was cancelled before it began; send it again then; and InvalidSetting after
+        9,999 times. May be repeated.
         """
         run = self._run()
         if self._state(run) not in _TELLING:

@@ -96,6 +96,7 @@ class StoreHarness(ABC):
 
     real_time: bool = False  # True: a server's: `advance` sleeps, tests of exact moments are skipped
     time_scale: float = 1.0  # what a second of a test lasts; about 0.05 where time is real
+    late_requests: bool = True  # False: none comes after its client has given it up
     examples: int = 100  # how many histories the state machine tries
 
     @abstractmethod

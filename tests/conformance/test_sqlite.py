@@ -57,6 +57,7 @@ class SqliteTransaction(ApplicationTransaction):
 
 class SqliteHarness(StoreHarness):
     prefix = ""
+    late_requests = False
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "queue.db"

@@ -134,10 +134,8 @@ _TAKE = f"""
     RETURNING a.priority, a.due, a.bundle_id, {_ROW}, (SELECT count(*) FROM free)
 """
 _STATUS, _COLUMNS = 9, 6  # before what is taken, and there before the columns of the bundle
-_KEPT, _KEPT_BYTES = (
-    8,
-    262_144,
-)  # bundles, and the data of each at most: as long as a producer makes them by default
+_KEPT = 8  # bundles whose data is kept
+_KEPT_BYTES = 262_144  # of each at most: a producer makes none with more by default
 _PAUSES = (0.0005, 0.001, 0.002, 0.004)  # seconds between attempts
 
 
@@ -199,11 +197,13 @@ class Claims:
         if long:
             data |= session.read(bundles.data_of, taken.shard_key, long)
         claimed = taken.claimed(data)
-        for piece in claimed.slices[-1:]:
-            if piece.first + piece.count < piece.bundle.count and len(piece.bundle.data) <= _KEPT_BYTES:
-                if len(self._cut) >= _KEPT:
-                    self._cut.clear()
-                self._cut[shard] = piece.bundle
+        if not claimed.slices:
+            return claimed
+        last = claimed.slices[-1]
+        if last.first + last.count < last.bundle.count and len(last.bundle.data) <= _KEPT_BYTES:
+            if len(self._cut) >= _KEPT:
+                self._cut.clear()
+            self._cut[shard] = last.bundle
         return claimed
 
     def _take_at_once(self, session: Session, request: Claim, rows: list[Row]) -> Taken | None:

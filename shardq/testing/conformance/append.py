@@ -89,6 +89,21 @@ class AppendContract(Contract):
         bench.other.append(Append(bench.shard, (bundle,)))
         assert bench.stored() == []
 
+    def test_a_fresh_append_that_comes_after_its_repetition_stores_nothing(self, bench: Bench) -> None:
+        if not bench.harness.late_requests:
+            pytest.skip("no request comes after its client has given it up")
+        bundle = bench.make(3)
+        late = Append(bench.shard, (bundle,), fresh=True)
+        bench.store.append(late)
+        taken = bench.claim(2)
+        bench.ack(taken.span(0, 1))
+        bench.other.append(late)
+        assert bench.held() == of_bundle(bundle, 1, 1)
+        assert bench.waiting() == of_bundle(bundle, 2)
+        bench.ack(taken.span(1, 1), *bench.claim().spans)
+        bench.other.append(late)
+        assert bench.stored() == []
+
     def test_a_repeated_append_adds_only_what_was_not_stored(self, bench: Bench) -> None:
         first, second = bench.bundle(2), bench.bundle(3)
         bench.append(first)
